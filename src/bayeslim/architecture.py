@@ -1,0 +1,236 @@
+"""Describe a network as JSON and build it again, without pickle.
+
+Only types listed here are ever built, and they are built without storage (on torch's meta device), so a
+hostile description can neither run code nor exhaust the memory.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import nn
+
+from bayeslim import estimators, layers, likelihoods, ops, posteriors, priors
+from bayeslim.models.mlp import Sin
+from bayeslim.posteriors.base import Posterior
+
+__all__ = ["build", "build_likelihood", "describe", "describe_likelihood"]
+
+Description = dict[str, Any]
+
+_POOL = ("kernel_size", "stride", "padding", "ceil_mode")
+_NORM = ("num_features", "eps", "momentum", "affine", "track_running_stats")
+_CONV = (
+    "in_channels",
+    "out_channels",
+    "kernel_size",
+    "stride",
+    "padding",
+    "dilation",
+    "groups",
+    "padding_mode",
+)
+
+PLAIN: dict[type[nn.Module], tuple[str, ...]] = {
+    nn.Identity: (),
+    Sin: (),
+    nn.ReLU: (),
+    nn.SELU: (),
+    nn.SiLU: (),
+    nn.Tanh: (),
+    nn.Sigmoid: (),
+    nn.LeakyReLU: ("negative_slope",),
+    nn.ELU: ("alpha",),
+    nn.GELU: ("approximate",),
+    nn.Softplus: ("beta", "threshold"),
+    nn.Softmax: ("dim",),
+    nn.Dropout: ("p",),
+    nn.Flatten: ("start_dim", "end_dim"),
+    nn.MaxPool2d: (*_POOL, "dilation"),
+    nn.AvgPool2d: (*_POOL, "count_include_pad"),
+    nn.AdaptiveAvgPool2d: ("output_size",),
+    nn.BatchNorm1d: _NORM,
+    nn.BatchNorm2d: _NORM,
+    nn.LayerNorm: ("normalized_shape", "eps", "elementwise_affine"),
+    nn.Linear: ("in_features", "out_features"),
+    nn.Conv1d: _CONV,
+    nn.Conv2d: _CONV,
+    nn.Conv3d: _CONV,
+}
+"""Plain modules and the attributes that are their constructor's arguments."""
+
+
+def _by_name(*members: Any) -> dict[str, Any]:
+    return {member.__name__: member for member in members}
+
+
+PLAIN_NAMES = _by_name(*PLAIN)
+LAYERS = _by_name(
+    layers.Linear,
+    layers.Conv1d,
+    layers.Conv2d,
+    layers.Conv3d,
+    layers.ConvTranspose1d,
+    layers.ConvTranspose2d,
+    layers.ConvTranspose3d,
+)
+OPS = _by_name(ops.LinearOp, ops.ConvOp, ops.ConvTransposeOp)
+POSTERIORS = _by_name(
+    posteriors.MeanField, posteriors.Multiplicative, posteriors.KTied, posteriors.MatrixNormal
+)
+PRIORS = _by_name(
+    priors.Normal,
+    priors.HeNormal,
+    priors.LogUniform,
+    priors.ARD,
+    priors.GammaARD,
+    priors.StudentT,
+    priors.ScaleMixture,
+)
+ESTIMATORS = _by_name(
+    estimators.mean_only,
+    estimators.weight_sample,
+    estimators.local_reparam,
+    estimators.flipout,
+    estimators.moments,
+)
+LIKELIHOODS = _by_name(
+    likelihoods.Categorical,
+    likelihoods.Bernoulli,
+    likelihoods.Gaussian,
+    likelihoods.HeteroscedasticGaussian,
+)
+
+
+def describe(module: nn.Module) -> Description | None:
+    """Return what `build` needs to make `module` again, or None if it holds a type not listed here.
+
+    Example:
+        >>> describe(nn.Sequential(nn.Linear(2, 1)))["children"][0][1]["torch"]
+        'Linear'
+    """
+    if type(module) is nn.Sequential:
+        children = [(name, describe(child)) for name, child in module.named_children()]
+        if any(description is None for _, description in children):
+            return None
+        return {"torch": "Sequential", "children": children}
+    if type(module) in PLAIN:
+        arguments = {name: getattr(module, name) for name in PLAIN[type(module)]}
+        if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
+            arguments["bias"] = module.bias is not None
+        return {"torch": type(module).__name__, "arguments": arguments}
+    if isinstance(module, layers.BayesLayer) and LAYERS.get(type(module).__name__) is type(module):
+        return _describe_layer(module)
+    return None
+
+
+def build(description: Description) -> nn.Module:
+    """Build the network of `describe`, its parameters on the meta device until a state is loaded.
+
+    Raises:
+        ValueError: if the description is malformed or names a type that is not listed here.
+    """
+    try:
+        with torch.device("meta"):
+            return _build(description)
+    except (KeyError, TypeError, AttributeError, RuntimeError, ValueError, OverflowError) as error:
+        raise ValueError(f"the stored architecture is not valid: {type(error).__name__} {error}") from error
+
+
+def _build(description: Description) -> nn.Module:
+    if "bayes" in description:
+        return _build_layer(description)
+    if description["torch"] == "Sequential":
+        model = nn.Sequential()
+        for name, child in description["children"]:
+            model.add_module(str(name), _build(child))
+        return model
+    return PLAIN_NAMES[description["torch"]](**_tuples(description["arguments"]))
+
+
+def describe_likelihood(likelihood: likelihoods.Likelihood) -> Description | None:
+    """As `describe`, for a likelihood."""
+    if LIKELIHOODS.get(type(likelihood).__name__) is not type(likelihood):
+        return None
+    return {"type": type(likelihood).__name__, "config": likelihood.config()}
+
+
+def build_likelihood(description: Description) -> likelihoods.Likelihood:
+    """As `build`, for a likelihood."""
+    try:
+        return LIKELIHOODS[description["type"]](**description["config"])
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"the stored likelihood is not valid: {type(error).__name__} {error}") from error
+
+
+def _describe_layer(layer: layers.BayesLayer) -> Description | None:
+    parts: list[Description] = []
+    for posterior, prior in layer.posteriors_and_priors():
+        if POSTERIORS.get(type(posterior).__name__) is not type(posterior):
+            return None
+        if PRIORS.get(type(prior).__name__) is not type(prior):
+            return None
+        buffers = {name: list(buffer.shape) for name, buffer in prior.named_buffers()}
+        parts.append(
+            {
+                "shape": list(posterior.mean().shape),
+                "posterior": [type(posterior).__name__, posterior.config()],
+                "prior": [type(prior).__name__, prior.config(), buffers],
+            }
+        )
+    estimator = getattr(layer.estimator, "__name__", "")
+    if ESTIMATORS.get(estimator) is not layer.estimator:
+        return None
+    bias: Any = None
+    if layer.bias is not None:
+        bias = parts[1] if isinstance(layer.bias, Posterior) else list(layer.bias.shape)
+    return {
+        "bayes": type(layer).__name__,
+        "op": [type(layer.op).__name__, asdict(layer.op)],  # pyright: ignore[reportArgumentType]
+        "weight": parts[0],
+        "bias": bias,
+        "estimator": estimator,
+    }
+
+
+def _build_layer(description: Description) -> layers.BayesLayer:
+    op_name, options = description["op"]
+    weight, bias = description["weight"], description["bias"]
+    arguments: dict[str, Any] = {
+        "posterior": _posterior_factory(weight),
+        "prior": _build_prior(weight),
+        "estimator": ESTIMATORS[description["estimator"]],
+    }
+    shape = bias
+    if isinstance(bias, dict):
+        arguments |= {"bias_posterior": _posterior_factory(bias), "bias_prior": _build_prior(bias)}
+        shape = bias["shape"]
+    return LAYERS[description["bayes"]]._build(
+        OPS[op_name](**_tuples(options)),
+        torch.empty(weight["shape"]),
+        None if bias is None else torch.empty(shape),
+        **arguments,
+    )
+
+
+def _posterior_factory(part: Description) -> Callable[..., Posterior]:
+    name, config = part["posterior"]
+    return functools.partial(POSTERIORS[name], **config)
+
+
+def _build_prior(part: Description) -> priors.Prior:
+    name, config, buffers = part["prior"]
+    prior = PRIORS[name](**config)
+    for buffer, shape in buffers.items():
+        delattr(prior, buffer)
+        prior.register_buffer(buffer, torch.empty(shape))
+    return prior
+
+
+def _tuples(arguments: dict[str, Any]) -> dict[str, Any]:
+    """JSON turns tuples into lists; torch wants them back."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in arguments.items()}

@@ -1,0 +1,132 @@
+"""How a layer uses its posterior in a forward pass: one function each, for every op.
+
+An estimator is `(posterior, op, x, bias) -> output`. The bias is a tensor (a point estimate), a
+posterior of its own, or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from bayeslim.gaussian import Gaussian
+from bayeslim.ops import LinearOp, Op
+from bayeslim.posteriors.base import Posterior
+
+__all__ = [
+    "Bias",
+    "Estimator",
+    "check_estimator",
+    "flipout",
+    "independent_draws",
+    "local_reparam",
+    "mean_only",
+    "moments",
+    "weight_sample",
+]
+
+Bias = Tensor | Posterior | None
+Estimator = Callable[[Posterior, Op, Tensor, Bias], Tensor]
+
+# Below this the output is deterministic to float precision; it keeps sqrt differentiable at zero.
+VARIANCE_FLOOR = 1e-16
+
+
+def mean_only(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
+    """Use the posterior mean: a deterministic network."""
+    return op(x, posterior.mean(), _mean(bias))
+
+
+def weight_sample(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
+    """Draw one weight for the whole batch (Graves 2011, Blundell et al. 2015).
+
+    Every draw is a network: outputs have the right joint distribution over examples, positions and
+    tokens, at the price of noisier gradients than `local_reparam`.
+    """
+    return op(x, posterior.rsample(), _sample(bias))
+
+
+def local_reparam(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
+    r"""Draw the output instead of the weight (Kingma et al. 2015, section 2.3).
+
+    `y = op(x, mean) + sqrt(Var[op(x, W)]) * noise`, with independent noise per output element: the
+    marginals are exact and gradients have low variance. Between positions of a convolution or
+    tokens of a sequence the correlation is lost, so pooled outputs look far too certain: right for
+    training, not for prediction there (see `independent_draws`).
+    """
+    mean = op(x, posterior.mean(), _mean(bias))
+    std = _output_variance(posterior, op, x, bias).clamp_min(VARIANCE_FLOOR).sqrt()
+    return torch.addcmul(mean, std.to(mean.dtype), torch.randn_like(mean))
+
+
+def flipout(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
+    r"""Decorrelate one weight draw over the batch by random signs (Wen et al. 2018).
+
+    `y = op(x, mean) + s * op(r * x, W - mean)` with signs `r` per example and input channel and `s`
+    per example and output channel. Valid only for a factorised, symmetric posterior.
+    """
+    check_estimator(flipout, posterior)
+    mean, mean_bias = posterior.mean(), _mean(bias)
+    noise = posterior.rsample() - mean
+    noise_bias = bias.rsample() - bias.mean() if isinstance(bias, Posterior) else None
+    output = op(x, mean, mean_bias)
+    perturbation = op(x * op.random_signs(x), noise, noise_bias)
+    return output + perturbation * op.random_signs(output)
+
+
+def moments(posterior: Posterior, op: Op, x: Tensor | Gaussian, bias: Bias) -> Gaussian:
+    r"""Propagate mean and variance in closed form instead of sampling (VDP++, eq. 6-7).
+
+    For inputs of mean `m` and variance `v`, independent of each other and of the weights:
+    `mean = op(m, W)`, `variance = Var_W[op(m, W)] + op(v, W^2 + Var[W])`. Exact for one layer.
+    """
+    mean_in = x.mean if isinstance(x, Gaussian) else x
+    mean = op(mean_in, posterior.mean(), _mean(bias))
+    variance = _output_variance(posterior, op, mean_in, bias)
+    if isinstance(x, Gaussian):
+        second_moment = posterior.mean().square() + posterior.variance()
+        variance = variance + op(x.variance, second_moment)
+    return Gaussian(mean, variance)
+
+
+def independent_draws(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
+    """Draw outputs whose joint distribution over positions is right; what `predict` uses.
+
+    One vector per example has no positions to correlate: there local reparameterisation is exact
+    for every example and cheaper. Everything else samples the weight.
+    """
+    estimator = local_reparam if isinstance(op, LinearOp) and x.ndim <= 2 else weight_sample
+    return estimator(posterior, op, x, bias)
+
+
+def check_estimator(estimator: Callable[..., object], posterior: Posterior) -> None:
+    """Raise TypeError for a pair that would be biased."""
+    if estimator is flipout and not posterior.factorised:
+        raise TypeError(
+            f"flipout needs a factorised posterior, got {type(posterior).__name__} (random signs "
+            "would destroy its correlations): use weight_sample or local_reparam"
+        )
+
+
+def _mean(bias: Bias) -> Tensor | None:
+    return bias.mean() if isinstance(bias, Posterior) else bias
+
+
+def _sample(bias: Bias) -> Tensor | None:
+    return bias.rsample() if isinstance(bias, Posterior) else bias
+
+
+def _output_variance(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
+    """`Var[op(x, W) + b]`, in float32 where float16 would underflow."""
+    kind = x.device.type
+    half = x.dtype == torch.float16
+    if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16:
+        with torch.autocast(kind, enabled=False):
+            variance = posterior.output_variance(op, x.float())
+    else:
+        variance = posterior.output_variance(op, x.float() if half else x)
+    if isinstance(bias, Posterior):
+        variance = variance + op.per_channel(bias.variance())
+    return variance

@@ -1,0 +1,21 @@
+"""Bayesian layers: each only chooses the op of a `BayesLayer`."""
+
+from bayeslim.layers.base import BayesLayer as BayesLayer
+from bayeslim.layers.conv import Conv1d as Conv1d
+from bayeslim.layers.conv import Conv2d as Conv2d
+from bayeslim.layers.conv import Conv3d as Conv3d
+from bayeslim.layers.conv import ConvTranspose1d as ConvTranspose1d
+from bayeslim.layers.conv import ConvTranspose2d as ConvTranspose2d
+from bayeslim.layers.conv import ConvTranspose3d as ConvTranspose3d
+from bayeslim.layers.linear import Linear as Linear
+
+__all__ = [
+    "BayesLayer",
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
+    "Linear",
+]

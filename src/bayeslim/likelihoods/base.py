@@ -1,0 +1,90 @@
+"""What a likelihood must be able to say, and which one a network was trained with."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from bayeslim.gaussian import Gaussian as GaussianOutput
+
+__all__ = ["Conditional", "Likelihood", "likelihood_of", "remember_likelihood_", "targets_like_output"]
+
+
+class Conditional(NamedTuple):
+    """The distribution of the target given one network output."""
+
+    mean: Tensor
+    """Probabilities (batch, classes), or regression means (batch, outputs)."""
+    variance: Tensor
+    """Variance of the target, same shape."""
+    entropy: Tensor
+    """In nats: (batch,) for classes, (batch, outputs) otherwise."""
+
+
+class Likelihood(nn.Module, ABC):
+    """`p(y | f)` for a network output `f`: its negative log and its moments."""
+
+    @abstractmethod
+    def nll(self, output: Tensor, y: Tensor) -> Tensor:
+        """`-ln p(y | output)` in nats, one value per example: (batch,)."""
+
+    @abstractmethod
+    def conditional(self, output: Tensor) -> Conditional:
+        """Mean, variance and entropy of the target given this output."""
+
+    @abstractmethod
+    def predictive_entropy(self, mean: Tensor, variance: Tensor) -> Tensor:
+        """Entropy of the averaged predictive distribution with these moments."""
+
+    @abstractmethod
+    def check_targets(self, y: Tensor, output_shape: torch.Size | None = None) -> Tensor:
+        """Return valid targets or raise ValueError saying what is wrong with them."""
+
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """Keyword arguments that rebuild this likelihood."""
+
+    def expected_nll(self, output: Tensor | GaussianOutput, y: Tensor) -> Tensor:
+        """`E[-ln p(y | f)]` over a Gaussian output by one draw; `nll` for a plain one."""
+        return self.nll(output.rsample() if isinstance(output, GaussianOutput) else output, y)
+
+
+def targets_like_output(y: Tensor, output_shape: torch.Size | None) -> Tensor:
+    """Targets as floats, (batch,) as (batch, 1), in the shape of the outputs."""
+    if y.is_complex():
+        raise ValueError(f"`y` must be real, got {y.dtype}")
+    if not y.is_floating_point():
+        y = y.to(torch.get_default_dtype())
+    if not bool(y.isfinite().all()):
+        bad = int((~y.isfinite()).sum())
+        raise ValueError(f"`y` holds {bad} NaN or infinite values: drop or impute those rows")
+    if y.ndim == 1:
+        y = y[:, None]
+    if output_shape is not None and y.shape[1:] != output_shape[1:]:
+        raise ValueError(
+            f"`y` has {tuple(y.shape[1:])} values per example, the model predicts "
+            f"{tuple(output_shape[1:])}: they must agree"
+        )
+    return y
+
+
+def remember_likelihood_(model: nn.Module, likelihood: Likelihood) -> None:
+    """Note on `model` which likelihood it was trained with, for `predict` and `save`.
+
+    Kept outside the module tree, so `state_dict`, `parameters` and `nn.Sequential` do not see it.
+    """
+    object.__setattr__(model, "_bayeslim_likelihood", likelihood)
+
+
+def likelihood_of(model: nn.Module, likelihood: Likelihood | None = None) -> Likelihood:
+    """Return `likelihood`, or the one `model` was trained with, or explain what to pass."""
+    found = likelihood if likelihood is not None else model.__dict__.get("_bayeslim_likelihood")
+    if not isinstance(found, Likelihood):
+        raise ValueError(
+            "`likelihood` is not known: `bl.fit` remembers it; for a network trained elsewhere pass e.g. "
+            "likelihood=bl.Categorical() or bl.likelihoods.Gaussian(noise=0.1)"
+        )
+    return found

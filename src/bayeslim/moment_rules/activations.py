@@ -1,0 +1,82 @@
+"""Moments of elementwise functions of a Gaussian."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bayeslim.gaussian import Gaussian
+
+__all__ = ["elementwise", "leaky_relu", "relu"]
+
+
+def relu(x: Gaussian, inplace: bool = False) -> Gaussian:
+    r"""Exact moments of `max(x, 0)`: those of a rectified Gaussian.
+
+    With `z = mean / std`, `d` and `P` the standard normal density and distribution at `z`:
+    `E = std (z P + d)`, `Var = variance (P + z^2 P (1 - P) + z d (1 - 2P) - d^2)`.
+    The second form has no cancellation for `z > 0`, where `E[.^2] - E[.]^2` loses every digit.
+
+    Args:
+        x: the input.
+        inplace: ignored; torch's own signature.
+    """
+    return leaky_relu(x, 0.0)
+
+
+def leaky_relu(x: Gaussian, negative_slope: float = 0.01, inplace: bool = False) -> Gaussian:
+    r"""Exact moments of `max(x, 0) + negative_slope min(x, 0)`.
+
+    `f = a x + (1 - a) r` with `r = max(x, 0)` and `Cov[x, r] = variance P(z)`, so
+    `Var = variance (a^2 + 2 a (1 - a) P) + (1 - a)^2 Var[r]`.
+
+    Args:
+        x: the input.
+        negative_slope: the slope `a` below zero.
+        inplace: ignored; torch's own signature.
+    """
+    std = x.variance.clamp_min(torch.finfo(x.variance.dtype).tiny).sqrt()
+    z = x.mean / std
+    density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
+    above, below = torch.special.ndtr(z), torch.special.ndtr(-z)
+    # For |z| >= 30 the product underflows while z^2 may overflow: its limit is 0.
+    spread = torch.where(z.abs() < 30, z.square() * above * below, 0.0)
+    rectified = above + spread + z * density * (below - above) - density.square()
+    a, b = negative_slope, 1 - negative_slope
+    mean = a * x.mean + b * (x.mean * above + std * density)
+    fraction = a * a + 2 * a * b * above + b * b * rectified
+    return Gaussian(mean, x.variance * fraction.clamp_min(0.0))
+
+
+@functools.cache
+def _hermite(count: int) -> tuple[tuple[float, float], ...]:
+    """Nodes and weights for the standard normal density."""
+    points, weights = np.polynomial.hermite_e.hermegauss(count)
+    return tuple(zip(points.tolist(), (weights / math.sqrt(2 * math.pi)).tolist(), strict=True))
+
+
+def elementwise(function: Callable[..., Tensor], nodes: int = 16) -> Callable[..., Gaussian]:
+    """Make the moment rule of a smooth elementwise `function` by Gauss-Hermite quadrature.
+
+    Args:
+        function: a torch function of one tensor and options.
+        nodes: evaluations per element; the rule is exact for polynomials below degree `nodes`.
+
+    Returns:
+        A rule `(Gaussian, *options) -> Gaussian`.
+    """
+
+    def rule(x: Gaussian, *args: Any, **kwargs: Any) -> Gaussian:
+        std = x.variance.clamp_min(torch.finfo(x.variance.dtype).tiny).sqrt()
+        points = [(w, function(x.mean + t * std, *args, **kwargs)) for t, w in _hermite(nodes)]
+        mean = torch.stack([weight * value for weight, value in points]).sum(0)
+        spread = [weight * (value - mean).square() for weight, value in points]
+        return Gaussian(mean, torch.stack(spread).sum(0))
+
+    return rule

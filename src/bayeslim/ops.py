@@ -1,0 +1,152 @@
+"""The operations a Bayesian layer can apply: maps that are linear in their weight.
+
+Every op uses one weight layout, ``(out, in / groups, *kernel)``, whatever torch stores for the same
+layer. Fan-in, factored posteriors, pruning of units and the He prior then need no special cases.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+_CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+_CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+
+
+class Op(ABC):
+    """A map `y = op(x, W, b)` that is linear in the weight `W` and adds the bias `b`.
+
+    Linearity gives the variance of the output under independent weights for free:
+    `Var[op(x, W)] = op(squared(x), Var[W])`.
+    """
+
+    groups: int = 1
+
+    @abstractmethod
+    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Apply the map; `weight` has the layout `(out, in / groups, *kernel)`."""
+
+    @abstractmethod
+    def mix(self, features: Tensor, coefficients: Tensor) -> Tensor:
+        """Combine channels position by position.
+
+        Args:
+            features: output of this op with `groups * P` output channels.
+            coefficients: `(out, P)`; output channel `j` combines the `P` features of its group.
+        """
+
+    @abstractmethod
+    def per_channel(self, values: Tensor) -> Tensor:
+        """Shape `(out,)` values so that they broadcast against an output of this op."""
+
+    @abstractmethod
+    def random_signs(self, like: Tensor) -> Tensor:
+        """Draw independent signs, one per example and channel of `like`, broadcastable to it."""
+
+    def squared(self, x: Tensor) -> Tensor:
+        """The input of the variance path, see the class docstring."""
+        return x.square()
+
+    def features(self, x: Tensor, basis: Tensor) -> Tensor:
+        """Apply the `P` filters of `basis` (P, in / groups, *kernel) to every group of `x`."""
+        return self(x, basis.repeat(self.groups, *(1 for _ in basis.shape[1:])))
+
+
+def _signs(shape: list[int], like: Tensor) -> Tensor:
+    return torch.randint(0, 2, shape, device=like.device, dtype=like.dtype) * 2 - 1
+
+
+@dataclass(frozen=True)
+class LinearOp(Op):
+    """`y = x W^T + b` over the last axis of `x`."""
+
+    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Apply the map to `x` of shape (..., in)."""
+        return F.linear(x, weight, bias)
+
+    def mix(self, features: Tensor, coefficients: Tensor) -> Tensor:
+        """See `Op.mix`."""
+        return F.linear(features, coefficients)
+
+    def per_channel(self, values: Tensor) -> Tensor:
+        """See `Op.per_channel`."""
+        return values
+
+    def random_signs(self, like: Tensor) -> Tensor:
+        """See `Op.random_signs`; axes between the first and the last share their signs."""
+        shape = list(like.shape)
+        shape[1:-1] = [1] * len(shape[1:-1])
+        return _signs(shape, like)
+
+
+@dataclass(frozen=True)
+class ConvOp(Op):
+    """Convolution over the last `dimensions` axes, with torch's meaning of every option."""
+
+    dimensions: int
+    stride: tuple[int, ...]
+    padding: tuple[int, ...] | str
+    dilation: tuple[int, ...]
+    groups: int = 1
+    padding_mode: str = "zeros"
+
+    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Apply the convolution to `x` of shape (batch, in, *positions)."""
+        conv, padding = _CONV[self.dimensions], self.padding
+        if self.padding_mode != "zeros":
+            x = F.pad(x, self._pad_amounts(weight.shape[2:]), mode=self.padding_mode)
+            padding = 0
+        return conv(x, weight, bias, self.stride, padding, self.dilation, self.groups)
+
+    def mix(self, features: Tensor, coefficients: Tensor) -> Tensor:
+        """See `Op.mix`: a 1x1 convolution."""
+        weight = coefficients.reshape(*coefficients.shape, *[1] * self.dimensions)
+        return _CONV[self.dimensions](features, weight, groups=self.groups)
+
+    def per_channel(self, values: Tensor) -> Tensor:
+        """See `Op.per_channel`."""
+        return values.reshape(-1, *[1] * self.dimensions)
+
+    def random_signs(self, like: Tensor) -> Tensor:
+        """See `Op.random_signs`; all positions of a channel share one sign."""
+        return _signs([*like.shape[: -self.dimensions], *[1] * self.dimensions], like)
+
+    def _pad_amounts(self, kernel: torch.Size) -> list[int]:
+        """Amounts for `F.pad`, last axis first, as (left, right) pairs."""
+        if isinstance(self.padding, str):
+            totals = [
+                d * (k - 1) if self.padding == "same" else 0
+                for d, k in zip(self.dilation, kernel, strict=True)
+            ]
+            pairs = [(total // 2, total - total // 2) for total in totals]
+        else:
+            pairs = [(amount, amount) for amount in self.padding]
+        return [amount for pair in reversed(pairs) for amount in pair]
+
+
+@dataclass(frozen=True)
+class ConvTransposeOp(ConvOp):
+    """Transposed convolution, its weight kept as `(out, in / groups, *kernel)`."""
+
+    output_padding: tuple[int, ...] = ()
+
+    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Apply the transposed convolution to `x` of shape (batch, in, *positions)."""
+        conv = _CONV_TRANSPOSE[self.dimensions]
+        weight = swap_channels(weight, self.groups)
+        if isinstance(self.padding, str):
+            raise ValueError(f"`padding` of a transposed convolution must be numbers, got {self.padding!r}")
+        options = (self.stride, self.padding, self.output_padding, self.groups, self.dilation)
+        return conv(x, weight, bias, *options)
+
+
+def swap_channels(weight: Tensor, groups: int) -> Tensor:
+    """Turn torch's transposed layout `(in, out / groups, *kernel)` into ours, and back.
+
+    The swap inside each group is its own inverse.
+    """
+    return weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)

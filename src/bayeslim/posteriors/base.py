@@ -1,0 +1,80 @@
+"""What a posterior must be able to say about a weight tensor."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bayeslim.ops import Op
+
+__all__ = ["Posterior", "PosteriorFactory", "soft_upper_bound", "soft_upper_bound_inverse", "wide"]
+
+
+class Posterior(nn.Module, ABC):
+    r"""A Gaussian `q(W)` over one weight tensor, laid out as `(out, in / groups, *kernel)`.
+
+    A member states the mean and the variance of its marginals and can draw a sample; everything else
+    in the library needs nothing more. A member whose entries are correlated also says so
+    (`factorised = False`), gives its total correlation and overrides `output_variance`.
+    """
+
+    factorised: ClassVar[bool] = True
+    scale_parameters: ClassVar[tuple[str, ...]]
+    """Names of the parameters that set the spread; they never see weight decay."""
+    max_alpha: float = math.inf
+    """Upper bound of `variance / mean^2` that this posterior guarantees."""
+
+    @abstractmethod
+    def mean(self) -> Tensor:
+        """The mean of every weight."""
+
+    @abstractmethod
+    def variance(self) -> Tensor:
+        """The marginal variance of every weight, in float32 where the parameters are float16."""
+
+    @abstractmethod
+    def rsample(self) -> Tensor:
+        """Draw one weight tensor, differentiable with respect to the parameters."""
+
+    @abstractmethod
+    def config(self) -> dict[str, float | int | None]:
+        """The keyword arguments, besides `init`, that build a posterior of the same shape."""
+
+    def total_correlation(self) -> Tensor:
+        r"""`TC(q) = sum_i H(q_i) - H(q)` in nats: what the marginals alone do not tell the KL."""
+        return self.mean().new_zeros(())
+
+    def output_variance(self, op: Op, x: Tensor) -> Tensor:
+        """The variance of `op(x, W)` for a fixed input `x`, elementwise."""
+        return op(op.squared(x), self.variance())
+
+
+PosteriorFactory = Callable[[Tensor], Posterior]
+"""Builds a posterior around an initial weight: a class, or `functools.partial(KTied, k=2)`."""
+
+
+def wide(tensor: Tensor) -> Tensor:
+    """Return float16 as float32 (its variances underflow below a std of 2e-4), else `tensor`."""
+    return tensor.float() if tensor.dtype == torch.float16 else tensor
+
+
+def soft_upper_bound(raw: Tensor, bound: float) -> Tensor:
+    """Bend `raw` smoothly so that it stays below `bound`: `bound - softplus(bound - raw)`.
+
+    Far below the bound this is `raw` itself; the gradient never vanishes entirely, so a parameter
+    that reached the bound can come back. `bound = inf` returns `raw`.
+    """
+    return raw if math.isinf(bound) else bound - F.softplus(bound - raw)
+
+
+def soft_upper_bound_inverse(value: float, bound: float) -> float:
+    """The `raw` for which `soft_upper_bound(raw, bound) == value`, for `value < bound`."""
+    if math.isinf(bound):
+        return value
+    return bound - math.log(math.expm1(bound - value))

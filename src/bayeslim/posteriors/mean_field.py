@@ -1,0 +1,69 @@
+"""The fully factorised Gaussian posterior with additive noise."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from bayeslim.posteriors.base import (
+    Posterior,
+    soft_upper_bound,
+    soft_upper_bound_inverse,
+    wide,
+)
+
+__all__ = ["MeanField"]
+
+
+class MeanField(Posterior):
+    r"""`q(W) = prod_i N(w_i; loc_i, scale_i^2)` with `scale = exp(log_scale)`.
+
+    One mean and one log standard deviation per weight: Graves 2011, Blundell et al. 2015, and the
+    additive form of variational dropout (Molchanov et al. 2017, eq. 10).
+
+    Args:
+        init: the initial weight; becomes the mean.
+        scale: initial standard deviation of every weight. The default is `ln variance = -10`.
+        max_scale: upper bound of every standard deviation, approached smoothly; the Gamma
+            hyperprior needs one (`exp(-4)` in the empirical-Bayes paper).
+
+    Example:
+        >>> q = MeanField(torch.zeros(3, 2), scale=0.1)
+        >>> q.variance().shape
+        torch.Size([3, 2])
+    """
+
+    scale_parameters = ("log_scale",)
+
+    def __init__(self, init: Tensor, scale: float = math.exp(-5.0), max_scale: float = math.inf) -> None:
+        if not 0 < scale < max_scale:
+            raise ValueError(
+                f"`scale` must be positive and below `max_scale`={max_scale}, got {scale}: pass e.g. 0.01"
+            )
+        super().__init__()
+        self.log_max_scale = math.log(max_scale)
+        raw = soft_upper_bound_inverse(math.log(scale), self.log_max_scale)
+        self.loc = nn.Parameter(init.detach().clone())
+        self.log_scale = nn.Parameter(torch.full_like(self.loc, raw))
+
+    def mean(self) -> Tensor:
+        """The parameter `loc`."""
+        return self.loc
+
+    def variance(self) -> Tensor:
+        """`exp(2 log_scale)`."""
+        return (2 * self._bounded_log_scale()).exp()
+
+    def rsample(self) -> Tensor:
+        """`loc + scale * noise`."""
+        scale = self._bounded_log_scale().exp().to(self.loc.dtype)
+        return torch.addcmul(self.loc, scale, torch.randn_like(self.loc))
+
+    def config(self) -> dict[str, float | int | None]:
+        """The bound; the scales themselves are parameters."""
+        return {} if math.isinf(self.log_max_scale) else {"max_scale": math.exp(self.log_max_scale)}
+
+    def _bounded_log_scale(self) -> Tensor:
+        return soft_upper_bound(wide(self.log_scale), self.log_max_scale)

@@ -1,0 +1,33 @@
+"""What a prior must be able to say about Gaussian marginals."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bayeslim.posteriors.base import Posterior
+
+__all__ = ["Prior", "log_variance"]
+
+
+class Prior(nn.Module, ABC):
+    """A factorised prior `p(W) = prod_i p(w_i)`, known through its KL from a Gaussian."""
+
+    @abstractmethod
+    def kl(self, mean: Tensor, variance: Tensor) -> Tensor:
+        """`KL(N(mean, variance) || p)` of every weight, in nats, constants included."""
+
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """The keyword arguments that rebuild this prior (tensors excepted: they are buffers)."""
+
+    def check(self, posterior: Posterior) -> None:
+        """Raise ValueError if the KL would be meaningless for this posterior."""
+
+
+def log_variance(variance: Tensor) -> Tensor:
+    """`ln variance`, floored at the smallest normal number so that 0 gives no infinity."""
+    return variance.clamp_min(torch.finfo(variance.dtype).tiny).log()

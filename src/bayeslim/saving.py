@@ -1,0 +1,108 @@
+"""Save a trained network to one file and load it again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from bayeslim.architecture import build, build_likelihood, describe, describe_likelihood
+from bayeslim.likelihoods.base import Likelihood, likelihood_of, remember_likelihood_
+from bayeslim.storage import read_tensors, write_tensors
+
+__all__ = ["load", "load_state_", "prefixed", "save", "unprefixed"]
+
+
+def save(model: nn.Module, path: str | os.PathLike[str], likelihood: Likelihood | None = None) -> None:
+    """Write `model` to `path`: parameters, buffers, architecture and likelihood, in one file.
+
+    The file is safetensors with JSON in its header and a checksum over all of it, written atomically.
+    Networks made of the layers that bayeslim knows can be loaded without code; any other `nn.Module` is
+    saved too, but `load` then needs an instance to load into.
+
+    Args:
+        model: the network.
+        path: the file, usually `*.safetensors`; replaced if it exists.
+        likelihood: stored beside it; None stores the one `fit` used, if any.
+
+    Example:
+        >>> save(model, "net.safetensors")
+        >>> model = load("net.safetensors")
+    """
+    if likelihood is None and "_bayeslim_likelihood" in model.__dict__:
+        likelihood = likelihood_of(model)
+    tensors = prefixed("model", model.state_dict())
+    facts = {"kind": "model", "architecture": describe(model), "likelihood": None}
+    if likelihood is not None:
+        facts["likelihood"] = describe_likelihood(likelihood)
+        tensors |= prefixed("likelihood", likelihood.state_dict())
+    write_tensors(Path(path), tensors, facts)
+
+
+def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> nn.Module:
+    """Read a network that `save` wrote.
+
+    Args:
+        path: the file.
+        model: load into this network, which must have the same structure; None builds a new one from
+            the stored architecture.
+
+    Returns:
+        The network, on the CPU if it was built here, its likelihood remembered for `predict`.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if the file is damaged, is not a saved network, or does not fit `model`.
+
+    Example:
+        >>> predict(load("net.safetensors"), x)
+    """
+    file = Path(path)
+    tensors, facts = read_tensors(file)
+    if facts.get("kind") != "model":
+        raise ValueError(f"{file} holds {facts.get('kind')!r}, not a saved network")
+    built = model is None
+    if model is None:
+        if facts.get("architecture") is None:
+            raise ValueError(
+                f"{file} does not describe its architecture (it has modules that bayeslim cannot build): "
+                "make the network yourself and call load(path, model)"
+            )
+        model = build(facts["architecture"])
+    load_state_(model, unprefixed("model", tensors), file, assign=built)
+    if facts.get("likelihood") is not None:
+        likelihood = build_likelihood(facts["likelihood"])
+        load_state_(likelihood, unprefixed("likelihood", tensors), file)
+        remember_likelihood_(model, likelihood)
+    return model
+
+
+def load_state_(module: nn.Module, state: Mapping[str, Tensor], file: Path, assign: bool = False) -> None:
+    """Load `state` into `module`, strictly; a mismatch is a ValueError that names the first ones."""
+    own = module.state_dict()
+    problems = [f"missing {name}" for name in own if name not in state]
+    problems += [f"unexpected {name}" for name in state if name not in own]
+    problems += [
+        f"{name} is {tuple(state[name].shape)}, expected {tuple(own[name].shape)}"
+        for name in own
+        if name in state and state[name].shape != own[name].shape
+    ]
+    if problems:
+        more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
+        raise ValueError(f"{file} does not fit the network: {'; '.join(problems[:3])}{more}")
+    with torch.no_grad():
+        module.load_state_dict(dict(state), strict=True, assign=assign)
+
+
+def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Put `prefix.` before every name."""
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def unprefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Keep the names under `prefix.` and remove it."""
+    start = f"{prefix}."
+    return {name[len(start) :]: tensor for name, tensor in tensors.items() if name.startswith(start)}

@@ -1,0 +1,151 @@
+"""Schedules for the KL weight and the learning rate: functions of training progress alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = [
+    "Progress",
+    "Schedule",
+    "constant",
+    "constant_then_linear",
+    "cosine_cycles",
+    "linear",
+    "staircase",
+    "warmup_linear",
+]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where training is: `step` optimiser steps done out of `epochs * steps_per_epoch`."""
+
+    step: int
+    steps_per_epoch: int
+    epochs: int
+
+    @property
+    def epoch(self) -> int:
+        """The current epoch, counted from 0."""
+        return self.step // self.steps_per_epoch
+
+    @property
+    def fraction(self) -> float:
+        """The part of the run that is done, in [0, 1)."""
+        return self.step / (self.steps_per_epoch * self.epochs)
+
+
+Schedule = Callable[[Progress], float]
+"""Maps progress to a factor; keeps no state, so a resumed run sees the same values."""
+
+
+def constant(value: float = 1.0) -> Schedule:
+    """The same value throughout.
+
+    Example:
+        >>> constant(0.5)(Progress(step=7, steps_per_epoch=10, epochs=2))
+        0.5
+    """
+    return lambda progress: value
+
+
+def warmup_linear(warmup: int, ramp: int, final: float = 1.0) -> Schedule:
+    """0 for `warmup` epochs, then linear to `final` over `ramp` epochs, then `final`.
+
+    `warmup_linear(5, 15)` is the official Sparse VD schedule: `(epoch - 5) / 15` in between.
+
+    Args:
+        warmup: epochs at 0.
+        ramp: epochs of the ramp.
+        final: last value.
+
+    Example:
+        >>> warmup_linear(5, 15)(Progress(step=8, steps_per_epoch=1, epochs=100))
+        0.2
+    """
+    if warmup < 0 or ramp < 0:
+        raise ValueError(f"`warmup` and `ramp` must not be negative, got {warmup} and {ramp}")
+
+    def value(progress: Progress) -> float:
+        past = progress.epoch - warmup
+        return final * (float(past >= 0) if ramp == 0 else min(1.0, max(0.0, past / ramp)))
+
+    return value
+
+
+def linear(warmup: int = 0, final: float = 1.0) -> Schedule:
+    """0 for `warmup` epochs, then linear so that the last epoch reaches `final`.
+
+    The dissertation's annealing: with `e` counted from 0, `(e + 1 - warmup) / (epochs - warmup)`.
+
+    Args:
+        warmup: epochs at 0.
+        final: value of the last epoch.
+
+    Example:
+        >>> linear()(Progress(step=4, steps_per_epoch=1, epochs=10))
+        0.5
+    """
+    if warmup < 0:
+        raise ValueError(f"`warmup` must not be negative, got {warmup}")
+
+    def value(progress: Progress) -> float:
+        span = max(1, progress.epochs - warmup)
+        return final * min(1.0, max(0.0, (progress.epoch + 1 - warmup) / span))
+
+    return value
+
+
+def staircase(rate: float, every: int = 100) -> Schedule:
+    """`min(1, rate * every * floor(step / every))`, by optimiser steps: the k-tied paper's annealing.
+
+    Args:
+        rate: growth per step (5e-5 and 5e-6 in the paper).
+        every: steps per stair.
+
+    Example:
+        >>> staircase(5e-5)(Progress(step=250, steps_per_epoch=10, epochs=100))
+        0.01
+    """
+    if rate <= 0 or every < 1:
+        raise ValueError(f"`rate` must be positive and `every` at least 1, got {rate} and {every}")
+    return lambda progress: min(1.0, rate * every * (progress.step // every))
+
+
+def constant_then_linear(hold: float = 0.5) -> Schedule:
+    """1 for the first `hold` of the run, then linear to 0: the learning rate of Sparse VD.
+
+    Sparsity appears mainly while the learning rate decays, since gradient noise hides it.
+
+    Args:
+        hold: part of the run at 1, in [0, 1).
+
+    Example:
+        >>> constant_then_linear(0.5)(Progress(step=75, steps_per_epoch=1, epochs=100))
+        0.5
+    """
+    if not 0 <= hold < 1:
+        raise ValueError(f"`hold` must lie in [0, 1), got {hold}: pass e.g. 0.5")
+    return lambda progress: min(1.0, (1 - progress.fraction) / (1 - hold))
+
+
+def cosine_cycles(cycles: int = 1) -> Schedule:
+    r"""`(1 + cos(pi t / L)) / 2` restarted `cycles` times, `L` steps each (Zhang et al. 2020).
+
+    Args:
+        cycles: number of restarts; 1 is plain cosine decay.
+
+    Example:
+        >>> cosine_cycles(4)(Progress(step=0, steps_per_epoch=1, epochs=100))
+        1.0
+    """
+    if cycles < 1:
+        raise ValueError(f"`cycles` must be at least 1, got {cycles}")
+
+    def value(progress: Progress) -> float:
+        length = max(1, progress.steps_per_epoch * progress.epochs // cycles)
+        return 0.5 * (1 + math.cos(math.pi * (progress.step % length) / length))
+
+    return value

@@ -1,0 +1,126 @@
+"""Files that are either whole or absent: tensors and JSON in one checksummed safetensors file.
+
+Nothing here unpickles. A file that was cut short, edited or damaged is refused with a message.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as serialise
+from torch import Tensor
+
+__all__ = ["FORMAT_VERSION", "read_tensors", "write_atomically", "write_tensors"]
+
+FORMAT_VERSION = 1
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write `content` so that `path` holds either all of it or what it held before.
+
+    The bytes go to a temporary file in the same folder, are flushed to disk, and the file is renamed
+    over `path`.
+
+    Raises:
+        OSError: if the folder cannot be made or written; the message names it.
+    """
+    folder = path.parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=folder, prefix=f".{path.name}.")
+    except OSError as error:
+        raise OSError(
+            f"cannot write to the folder {folder} ({error.strerror}): choose another `path`"
+        ) from error
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename itself durable, where the system allows to open a folder."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+    """Write tensors and JSON-able facts to `path`, atomically, with a checksum over both.
+
+    Args:
+        path: file to write, usually `*.safetensors`.
+        tensors: by name; copied to the CPU, never shared.
+        facts: anything `json.dumps` takes.
+    """
+    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    text = json.dumps(facts, sort_keys=True, allow_nan=True)
+    metadata = {
+        "bayeslim_version": str(FORMAT_VERSION),
+        "bayeslim_facts": text,
+        "bayeslim_sha256": _digest(plain, text),
+    }
+    write_atomically(path, serialise(plain, metadata))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what `write_tensors` wrote.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is not such a file, was written by a newer version, or is damaged.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, OverflowError, RuntimeError) as error:
+        raise ValueError(
+            f"{path} is not a readable safetensors file ({error}): it may be cut short or damaged; "
+            "restore it from a copy"
+        ) from error
+    missing = {"bayeslim_version", "bayeslim_facts", "bayeslim_sha256"} - metadata.keys()
+    if missing:
+        raise ValueError(f"{path} was not written by bayeslim: it lacks {', '.join(sorted(missing))}")
+    version = metadata["bayeslim_version"]
+    if not version.isdecimal() or int(version) > FORMAT_VERSION:
+        raise ValueError(
+            f"{path} has format version {version}, this bayeslim reads up to {FORMAT_VERSION}: upgrade"
+        )
+    if _digest(tensors, metadata["bayeslim_facts"]) != metadata["bayeslim_sha256"]:
+        raise ValueError(f"{path} is damaged: its checksum does not match; restore it from a copy")
+    facts = json.loads(metadata["bayeslim_facts"])
+    if not isinstance(facts, dict):
+        raise ValueError(f"{path} holds {type(facts).__name__} where facts belong: it is not usable")
+    return tensors, facts
+
+
+def _digest(tensors: Mapping[str, Tensor], text: str) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].contiguous()
+        digest.update(f"\0{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
+    return digest.hexdigest()

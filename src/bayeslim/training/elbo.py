@@ -1,0 +1,88 @@
+"""The negative evidence lower bound: the one place that knows how the KL is scaled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from bayeslim.kl import kl
+from bayeslim.likelihoods.base import Likelihood
+
+__all__ = ["KLScaling", "Nelbo", "nelbo"]
+
+KLScaling = Literal["elbo", "dissertation"]
+
+
+class Nelbo(NamedTuple):
+    """The loss and its parts, per datum."""
+
+    loss: Tensor
+    """`nll + beta * KL / num_data`: minimise this."""
+    nll: Tensor
+    """Mean negative log-likelihood of the batch, in nats per example."""
+    kl: Tensor
+    """`KL(q || p)` of the whole network, in nats."""
+    beta: Tensor
+    """Weight of the KL; 1 is the evidence lower bound."""
+
+
+def nelbo(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    likelihood: Likelihood,
+    num_data: int,
+    beta: float | Tensor = 1.0,
+    samples: int = 1,
+    kl_scaling: KLScaling = "elbo",
+    forward: Callable[[Tensor], Tensor] | None = None,
+) -> Nelbo:
+    r"""Estimate the negative ELBO per datum on one batch.
+
+    `loss = (1/B) sum_i -ln p(y_i | x_i, W) + beta * KL(q || p) / num_data`, `W ~ q` by the layers'
+    estimators. With `beta = 1` its expectation is the negative ELBO divided by `num_data`; the KL is
+    summed over all weights and belongs to the data set, not to the batch.
+
+    Args:
+        model: network with Bayesian layers; without any the KL is 0 and this is maximum likelihood.
+        x: inputs of the batch.
+        y: targets of the batch, as the likelihood wants them.
+        likelihood: `p(y | f)`.
+        num_data: size of the *training set*, not of the batch.
+        beta: weight of the KL, at least 0.
+        samples: forward passes whose likelihoods are averaged.
+        kl_scaling: "dissertation" divides the KL by `num_data^2`, the under-weighted objective that the
+            dissertation's code minimises; only for reproducing it.
+        forward: called instead of `model` for the outputs, e.g. its compiled form.
+
+    Returns:
+        The loss and its parts.
+
+    Raises:
+        ValueError: for `num_data`, `samples`, `beta` or `kl_scaling` that make no sense.
+
+    Example:
+        >>> nelbo(model, x, y, likelihood=Categorical(), num_data=60_000).loss.backward()
+    """
+    if isinstance(num_data, bool) or not isinstance(num_data, int) or num_data <= 0:
+        raise ValueError(
+            f"`num_data` must be the positive number of training examples, got {num_data!r}: "
+            "pass e.g. len(dataset)"
+        )
+    if samples < 1:
+        raise ValueError(f"`samples` must be at least 1, got {samples}")
+    if isinstance(beta, float | int) and not 0 <= beta < float("inf"):
+        raise ValueError(f"`beta` must be finite and not negative, got {beta}: 1 is the ELBO")
+    if kl_scaling not in ("elbo", "dissertation"):
+        raise ValueError(f"`kl_scaling` must be 'elbo' or 'dissertation', got {kl_scaling!r}")
+    run = model if forward is None else forward
+    terms = [likelihood.expected_nll(run(x), y).mean() for _ in range(samples)]
+    nll = terms[0] if samples == 1 else torch.stack(terms).mean()
+    divergence = kl(model)
+    weight = torch.as_tensor(beta, dtype=divergence.dtype, device=divergence.device)
+    scale = num_data if kl_scaling == "elbo" else num_data**2
+    return Nelbo(nll + weight * divergence / scale, nll, divergence, weight)

@@ -1,0 +1,47 @@
+"""Switch the estimator of a whole network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+
+from bayeslim.estimators import check_estimator
+from bayeslim.layers.base import BayesLayer
+
+__all__ = ["using"]
+
+
+@contextmanager
+def using(model: nn.Module, estimator: Callable[..., Any]) -> Iterator[nn.Module]:
+    """Run every Bayesian layer of `model` with `estimator` inside the block.
+
+    Sampling never depends on `model.training`; this is the switch. The layers' own estimators come
+    back at the end, also after an exception. The switch is on the module, so do not run the same
+    model in another thread meanwhile.
+
+    Args:
+        model: any module with Bayesian layers inside.
+        estimator: e.g. `bl.mean_only` for a deterministic pass.
+
+    Raises:
+        TypeError: if the estimator is not valid for one of the posteriors (nothing is switched).
+
+    Example:
+        >>> with using(model, mean_only):
+        ...     y = model(x)
+    """
+    layers = [module for module in model.modules() if isinstance(module, BayesLayer)]
+    for layer in layers:
+        for posterior, _ in layer.posteriors_and_priors():
+            check_estimator(estimator, posterior)
+    before = [layer.estimator for layer in layers]
+    try:
+        for layer in layers:
+            layer.estimator = estimator
+        yield model
+    finally:
+        for layer, own in zip(layers, before, strict=True):
+            layer.estimator = own
