@@ -1,0 +1,55 @@
+"""Data sets: real ones read from local files or their official addresses, and synthetic ones."""
+
+from bayeslim.data.archive import extract_tar
+from bayeslim.data.cache import data_folders, locate, verify
+from bayeslim.data.idx import read_idx
+from bayeslim.data.images import (
+    ImageData,
+    cifar10,
+    fashion_mnist,
+    images_from_cifar,
+    images_from_idx,
+    mnist,
+)
+from bayeslim.data.sparse_examples import SparseSamples, sparse_regression
+from bayeslim.data.synthetic import Samples, blundell_curve, dissertation_curve, moons
+from bayeslim.data.tabular import (
+    UCI_NAMES,
+    RegressionData,
+    Standardisation,
+    regression_npz,
+    standardise,
+    uci,
+)
+from bayeslim.data.text import TextData, imdb
+from bayeslim.data.transfer import DownloadError, download
+
+__all__ = [
+    "UCI_NAMES",
+    "DownloadError",
+    "ImageData",
+    "RegressionData",
+    "Samples",
+    "SparseSamples",
+    "Standardisation",
+    "TextData",
+    "blundell_curve",
+    "cifar10",
+    "data_folders",
+    "dissertation_curve",
+    "download",
+    "extract_tar",
+    "fashion_mnist",
+    "images_from_cifar",
+    "images_from_idx",
+    "imdb",
+    "locate",
+    "mnist",
+    "moons",
+    "read_idx",
+    "regression_npz",
+    "sparse_regression",
+    "standardise",
+    "uci",
+    "verify",
+]

@@ -1,0 +1,93 @@
+import gzip
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from bayeslim.data import extract_tar
+
+
+def pack(path: Path, *members: tarfile.TarInfo | str, content: bytes = b"hello") -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for member in members:
+            if isinstance(member, str):
+                member = tarfile.TarInfo(member)
+                member.size = len(content)
+            tar.addfile(member, io.BytesIO(content) if member.size else None)
+    return path
+
+
+def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, target
+    return member
+
+
+def test_files_are_unpacked(tmp_path: Path) -> None:
+    archive = pack(tmp_path / "a.tar.gz", "set/one.txt", "set/deep/two.txt")
+    extract_tar(archive, tmp_path / "out")
+    assert (tmp_path / "out/set/one.txt").read_bytes() == b"hello"
+    assert (tmp_path / "out/set/deep/two.txt").read_bytes() == b"hello"
+    assert os.listdir(tmp_path / "out") == ["set"]
+
+
+def test_an_existing_folder_is_completed(tmp_path: Path) -> None:
+    (tmp_path / "out/set").mkdir(parents=True)
+    (tmp_path / "out/set/own.txt").write_text("mine")
+    (tmp_path / "out/set/one.txt").write_text("broken")
+    extract_tar(pack(tmp_path / "a.tar.gz", "set/one.txt", "set/two.txt"), tmp_path / "out")
+    found = {path.name: path.read_text() for path in (tmp_path / "out/set").iterdir()}
+    assert found == {"own.txt": "mine", "one.txt": "hello", "two.txt": "hello"}
+
+
+def test_only_chosen_members_are_unpacked(tmp_path: Path) -> None:
+    archive = pack(tmp_path / "a.tar.gz", "set/pos/1.txt", "set/unsup/1.txt")
+    extract_tar(archive, tmp_path / "out", only=("set/pos/", "set/neg/"))
+    assert os.listdir(tmp_path / "out/set") == ["pos"]
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil.txt", "set/../../evil.txt", "/evil.txt", "set\\..\\..\\evil.txt", "C:/evil"]
+)
+def test_path_traversal_is_refused(tmp_path: Path, name: str) -> None:
+    archive = pack(tmp_path / "a.tar.gz", "set/good.txt", name)
+    with pytest.raises(ValueError, match="points outside") as caught:
+        extract_tar(archive, tmp_path / "out")
+    assert str(archive) in str(caught.value)
+    assert os.listdir(tmp_path / "out") == []
+    assert sorted(os.listdir(tmp_path)) == ["a.tar.gz", "out"]
+
+
+@pytest.mark.parametrize(
+    "member",
+    [link("set/l", "/etc"), link("set/l", "good.txt", tarfile.LNKTYPE), link("p", "", tarfile.FIFOTYPE)],
+)
+def test_links_and_devices_are_refused(tmp_path: Path, member: tarfile.TarInfo) -> None:
+    archive = pack(tmp_path / "a.tar.gz", "set/good.txt", member)
+    with pytest.raises(ValueError, match="neither a file nor a folder"):
+        extract_tar(archive, tmp_path / "out")
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_a_truncated_archive_leaves_nothing(tmp_path: Path) -> None:
+    archive = pack(tmp_path / "a.tar.gz", "set/one", "set/two", content=os.urandom(50_000))
+    archive.write_bytes(archive.read_bytes()[:70_000])
+    with pytest.raises(ValueError, match=r"a\.tar\.gz` is not a complete tar archive"):
+        extract_tar(archive, tmp_path / "out")
+    assert os.listdir(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("content", [b"", b"not a tar", gzip.compress(b"nor this")])
+def test_what_is_not_an_archive_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.tar.gz").write_bytes(content)
+    with pytest.raises(ValueError, match="is not a complete tar archive"):
+        extract_tar(tmp_path / "a.tar.gz", tmp_path / "out")
+
+
+def test_an_archive_bomb_is_refused(tmp_path: Path) -> None:
+    archive = pack(tmp_path / "a.tar.gz", "set/zeros", content=bytes(5_000_000))
+    with pytest.raises(ValueError, match="unpacks to more than 1000000 bytes"):
+        extract_tar(archive, tmp_path / "out", max_bytes=1_000_000)
+    assert os.listdir(tmp_path / "out") == []
