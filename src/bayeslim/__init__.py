@@ -1,10 +1,11 @@
 """Sparse Bayesian neural networks: networks that say how sure they are, and that shrink themselves."""
 
+from bayeslim import data as data
 from bayeslim import layers as layers
 from bayeslim import likelihoods as likelihoods
+from bayeslim import metrics as metrics
 from bayeslim import models as models
 from bayeslim import moment_rules as moment_rules
-from bayeslim import optim as optim
 from bayeslim import posteriors as posteriors
 from bayeslim import priors as priors
 from bayeslim import schedules as schedules
@@ -17,10 +18,56 @@ from bayeslim.estimators import weight_sample as weight_sample
 from bayeslim.gaussian import Gaussian as Gaussian
 from bayeslim.kl import kl as kl
 from bayeslim.kl import named_kl as named_kl
+from bayeslim.likelihoods import Bernoulli as Bernoulli
+from bayeslim.likelihoods import Categorical as Categorical
 from bayeslim.methods import METHODS as METHODS
 from bayeslim.methods import mlp as mlp
 from bayeslim.optim import param_groups as param_groups
+from bayeslim.predictive import Prediction as Prediction
+from bayeslim.predictive import evaluate as evaluate
+from bayeslim.predictive import predict as predict
+from bayeslim.pruning import named_sparsity as named_sparsity
+from bayeslim.pruning import sparsity as sparsity
 from bayeslim.saving import load as load
 from bayeslim.saving import save as save
-from bayeslim.training.elbo import nelbo as nelbo
+from bayeslim.training import History as History
+from bayeslim.training import fit as fit
+from bayeslim.training import nelbo as nelbo
 from bayeslim.using import using as using
+
+__all__ = [
+    "METHODS",
+    "Bernoulli",
+    "Categorical",
+    "Gaussian",
+    "History",
+    "Prediction",
+    "bayesianize_",
+    "data",
+    "evaluate",
+    "fit",
+    "flipout",
+    "kl",
+    "layers",
+    "likelihoods",
+    "load",
+    "local_reparam",
+    "mean_only",
+    "metrics",
+    "mlp",
+    "models",
+    "moment_rules",
+    "moments",
+    "named_kl",
+    "named_sparsity",
+    "nelbo",
+    "param_groups",
+    "posteriors",
+    "predict",
+    "priors",
+    "save",
+    "schedules",
+    "sparsity",
+    "using",
+    "weight_sample",
+]

@@ -66,9 +66,10 @@ def bayesianize_(
         "bias_posterior": bias_posterior,
         "bias_prior": bias_prior,
     }
+    # A module that stands in several places stays one module: every name is visited.
     matched = {
         name: module
-        for name, module in model.named_modules()
+        for name, module in model.named_modules(remove_duplicate=False)
         if type(module) in CONVERTERS and where(name, module)
     }
     if not matched:
@@ -79,11 +80,11 @@ def bayesianize_(
             f"{known}, and `where` must accept at least one of them"
         )
     converted = {
-        name: CONVERTERS[type(module)](module, **options).train(module.training)
-        for name, module in matched.items()
+        module: CONVERTERS[type(module)](module, **options).train(module.training)
+        for module in dict.fromkeys(matched.values())
     }
-    if "" in converted:
-        return converted[""]
-    for name, layer in converted.items():
-        model.set_submodule(name, layer)
+    if "" in matched:
+        return converted[model]
+    for name, module in matched.items():
+        model.set_submodule(name, converted[module])
     return model

@@ -36,6 +36,10 @@ class Progress:
         """The part of the run that is done, in [0, 1)."""
         return self.step / (self.steps_per_epoch * self.epochs)
 
+    def since(self, epoch: int) -> Progress:
+        """The progress of the part of the run that begins at `epoch`."""
+        return Progress(self.step - epoch * self.steps_per_epoch, self.steps_per_epoch, self.epochs - epoch)
+
 
 Schedule = Callable[[Progress], float]
 """Maps progress to a factor; keeps no state, so a resumed run sees the same values."""

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from bayeslim.gaussian import Gaussian as GaussianOutput
 
-__all__ = ["Conditional", "Likelihood", "likelihood_of", "remember_likelihood_", "targets_like_output"]
+__all__ = [
+    "Conditional",
+    "Likelihood",
+    "empirical_quantile",
+    "likelihood_of",
+    "remember_likelihood_",
+    "targets_like_output",
+]
 
 
 class Conditional(NamedTuple):
@@ -26,6 +33,9 @@ class Conditional(NamedTuple):
 
 class Likelihood(nn.Module, ABC):
     """`p(y | f)` for a network output `f`: its negative log and its moments."""
+
+    bounded: ClassVar[bool] = False
+    """Whether the predictive mean is a probability."""
 
     @abstractmethod
     def nll(self, output: Tensor, y: Tensor) -> Tensor:
@@ -47,9 +57,39 @@ class Likelihood(nn.Module, ABC):
     def config(self) -> dict[str, Any]:
         """Keyword arguments that rebuild this likelihood."""
 
+    @abstractmethod
+    def log_density(self, means: Tensor, variances: Tensor, y: Tensor) -> Tensor:
+        """`ln (1/S) sum_s p(y | f_s)` per example, from the conditionals of `S` outputs.
+
+        Args:
+            means: conditional means, samples first.
+            variances: conditional variances, same shape.
+            y: targets.
+        """
+
+    @abstractmethod
+    def metrics(self, mean: Tensor, variance: Tensor, y: Tensor) -> dict[str, float]:
+        """Scores of a predictive mean and total variance, besides the log-likelihood."""
+
+    def quantile(self, means: Tensor, variances: Tensor, level: float) -> Tensor:
+        """Quantile over the samples (first axis) of the conditional mean."""
+        return empirical_quantile(means, level)
+
+    def exact_moments(self, output: GaussianOutput) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Predictive mean, epistemic and aleatoric variance for a Gaussian output, if closed form."""
+        return None
+
     def expected_nll(self, output: Tensor | GaussianOutput, y: Tensor) -> Tensor:
         """`E[-ln p(y | f)]` over a Gaussian output by one draw; `nll` for a plain one."""
         return self.nll(output.rsample() if isinstance(output, GaussianOutput) else output, y)
+
+
+def empirical_quantile(samples: Tensor, level: float) -> Tensor:
+    """The `level` quantile over the first axis, interpolated linearly."""
+    ordered = samples.sort(dim=0).values
+    position = level * (len(ordered) - 1)
+    low = int(position)
+    return ordered[low].lerp(ordered[min(low + 1, len(ordered) - 1)], position - low)
 
 
 def targets_like_output(y: Tensor, output_shape: torch.Size | None) -> Tensor:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bayeslim import metrics
 from bayeslim.likelihoods.base import Conditional, Likelihood, targets_like_output
 
 __all__ = ["Bernoulli", "Categorical"]
@@ -20,6 +22,8 @@ class Categorical(Likelihood):
         >>> Categorical().nll(torch.zeros(1, 4), torch.tensor([2])).item()  # ln 4
         1.3862...
     """
+
+    bounded = True
 
     def nll(self, output: Tensor, y: Tensor) -> Tensor:
         """Cross-entropy per example."""
@@ -34,6 +38,19 @@ class Categorical(Likelihood):
     def predictive_entropy(self, mean: Tensor, variance: Tensor) -> Tensor:
         """`-sum p ln p` of the averaged probabilities."""
         return -torch.special.xlogy(mean, mean).sum(-1)
+
+    def log_density(self, means: Tensor, variances: Tensor, y: Tensor) -> Tensor:
+        """Log of the averaged probability of the label."""
+        chosen = means.mean(0).gather(1, y[:, None])[:, 0]
+        return chosen.clamp_min(torch.finfo(chosen.dtype).tiny).log()
+
+    def metrics(self, mean: Tensor, variance: Tensor, y: Tensor) -> dict[str, float]:
+        """Accuracy, expected calibration error in 15 bins, Brier score."""
+        return {
+            "accuracy": metrics.accuracy(mean, y),
+            "ece": metrics.expected_calibration_error(mean, y),
+            "brier": metrics.brier(mean, y),
+        }
 
     def check_targets(self, y: Tensor, output_shape: torch.Size | None = None) -> Tensor:
         """Integer labels (batch,) in [0, classes)."""
@@ -69,6 +86,8 @@ class Bernoulli(Likelihood):
         2.0794...
     """
 
+    bounded = True
+
     def nll(self, output: Tensor, y: Tensor) -> Tensor:
         """Binary cross-entropy, summed over the outputs of an example."""
         loss = F.binary_cross_entropy_with_logits(output, y.to(output.dtype), reduction="none")
@@ -83,6 +102,17 @@ class Bernoulli(Likelihood):
     def predictive_entropy(self, mean: Tensor, variance: Tensor) -> Tensor:
         """Binary entropies of the averaged probabilities."""
         return -torch.special.xlogy(mean, mean) - torch.special.xlogy(1 - mean, 1 - mean)
+
+    def log_density(self, means: Tensor, variances: Tensor, y: Tensor) -> Tensor:
+        """Log of the averaged joint probability of an example's targets."""
+        tiny = torch.finfo(means.dtype).tiny
+        log_p, log_q = means.clamp_min(tiny).log(), (1 - means).clamp_min(tiny).log()
+        joint = (y * log_p + (1 - y) * log_q).flatten(2).sum(2)
+        return joint.logsumexp(0) - math.log(len(means))
+
+    def metrics(self, mean: Tensor, variance: Tensor, y: Tensor) -> dict[str, float]:
+        """The part of targets on the right side of 1/2."""
+        return {"accuracy": ((mean > 0.5) == (y > 0.5)).double().mean().item()}
 
     def check_targets(self, y: Tensor, output_shape: torch.Size | None = None) -> Tensor:
         """Values in [0, 1] in the shape of the output; (batch,) stands for (batch, 1)."""

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bayeslim import metrics
 from bayeslim.gaussian import Gaussian as GaussianOutput
 from bayeslim.likelihoods.base import Conditional, Likelihood, targets_like_output
 
@@ -17,7 +18,38 @@ __all__ = ["Gaussian", "HeteroscedasticGaussian"]
 LOG_2PI = math.log(2 * math.pi)
 
 
-class Gaussian(Likelihood):
+class _Regression(Likelihood):
+    """What both noise models share: the predictive is a mixture of Gaussians."""
+
+    def predictive_entropy(self, mean: Tensor, variance: Tensor) -> Tensor:
+        """Entropy of the Gaussian with the predictive's moments: an upper bound of the mixture's."""
+        return _gaussian_entropy(variance)
+
+    def log_density(self, means: Tensor, variances: Tensor, y: Tensor) -> Tensor:
+        """Log density of the mixture over samples, jointly over the outputs of an example."""
+        terms = -0.5 * ((y - means).square() / variances + variances.log() + LOG_2PI)
+        return terms.flatten(2).sum(2).logsumexp(0) - math.log(len(means))
+
+    def metrics(self, mean: Tensor, variance: Tensor, y: Tensor) -> dict[str, float]:
+        """Root mean squared error, and how often `mean +- 1.96 std` covers the target."""
+        half = 1.959964 * variance.sqrt()
+        return {
+            "rmse": metrics.rmse(mean, y),
+            "coverage95": metrics.interval_coverage(mean - half, mean + half, y),
+        }
+
+    def quantile(self, means: Tensor, variances: Tensor, level: float) -> Tensor:
+        """Quantile of the mixture of Gaussians, by bisection to float precision."""
+        std = variances.sqrt()
+        low, high = (means - 12 * std).amin(0), (means + 12 * std).amax(0)
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            below = torch.special.ndtr((middle - means) / std).mean(0) < level
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return 0.5 * (low + high)
+
+
+class Gaussian(_Regression):
     r"""Regression with the same noise everywhere: `p(y | f) = N(f, noise^2)`.
 
     `-ln p = ln noise + (y - f)^2 / (2 noise^2) + 0.5 ln 2 pi`, summed over outputs. Mean squared error
@@ -62,9 +94,10 @@ class Gaussian(Likelihood):
         variance = torch.exp(2 * self.log_noise).expand_as(output)
         return Conditional(output, variance, _gaussian_entropy(variance))
 
-    def predictive_entropy(self, mean: Tensor, variance: Tensor) -> Tensor:
-        """Entropy of the Gaussian with the predictive's moments: an upper bound of the mixture's."""
-        return _gaussian_entropy(variance)
+    def exact_moments(self, output: GaussianOutput) -> tuple[Tensor, Tensor, Tensor]:
+        """The output's own moments and the noise."""
+        noise = torch.exp(2 * self.log_noise).expand_as(output.mean)
+        return output.mean, output.variance, noise
 
     def check_targets(self, y: Tensor, output_shape: torch.Size | None = None) -> Tensor:
         """Finite values in the shape of the output; (batch,) stands for (batch, 1)."""
@@ -75,7 +108,7 @@ class Gaussian(Likelihood):
         return {"learn_noise": self.learn_noise, "outputs": self.outputs}
 
 
-class HeteroscedasticGaussian(Likelihood):
+class HeteroscedasticGaussian(_Regression):
     r"""Regression whose noise depends on the input: the network has `2 D` outputs.
 
     The first `D` outputs are the means `f`, the last `D` set the variances `v = floor + softplus(g)`:
@@ -109,10 +142,6 @@ class HeteroscedasticGaussian(Likelihood):
         """Mean `f`, variance `v`."""
         mean, variance = self.split(output)
         return Conditional(mean, variance, _gaussian_entropy(variance))
-
-    def predictive_entropy(self, mean: Tensor, variance: Tensor) -> Tensor:
-        """Entropy of the Gaussian with the predictive's moments: an upper bound of the mixture's."""
-        return _gaussian_entropy(variance)
 
     def check_targets(self, y: Tensor, output_shape: torch.Size | None = None) -> Tensor:
         """Finite values with half as many outputs as the network; (batch,) stands for (batch, 1)."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +43,8 @@ def leaky_relu(x: Gaussian, negative_slope: float = 0.01, inplace: bool = False)
     std = x.variance.clamp_min(torch.finfo(x.variance.dtype).tiny).sqrt()
     z = x.mean / std
     density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
-    above, below = torch.special.ndtr(z), torch.special.ndtr(-z)
+    # erfc, since torch's ndtr has no digits left below z = -4 in float32.
+    above, below = (0.5 * torch.erfc(sign * z / math.sqrt(2)) for sign in (-1, 1))
     # For |z| >= 30 the product underflows while z^2 may overflow: its limit is 0.
     spread = torch.where(z.abs() < 30, z.square() * above * below, 0.0)
     rectified = above + spread + z * density * (below - above) - density.square()
@@ -52,13 +52,6 @@ def leaky_relu(x: Gaussian, negative_slope: float = 0.01, inplace: bool = False)
     mean = a * x.mean + b * (x.mean * above + std * density)
     fraction = a * a + 2 * a * b * above + b * b * rectified
     return Gaussian(mean, x.variance * fraction.clamp_min(0.0))
-
-
-@functools.cache
-def _hermite(count: int) -> tuple[tuple[float, float], ...]:
-    """Nodes and weights for the standard normal density."""
-    points, weights = np.polynomial.hermite_e.hermegauss(count)
-    return tuple(zip(points.tolist(), (weights / math.sqrt(2 * math.pi)).tolist(), strict=True))
 
 
 def elementwise(function: Callable[..., Tensor], nodes: int = 16) -> Callable[..., Gaussian]:
@@ -71,10 +64,13 @@ def elementwise(function: Callable[..., Tensor], nodes: int = 16) -> Callable[..
     Returns:
         A rule `(Gaussian, *options) -> Gaussian`.
     """
+    abscissae, weights = np.polynomial.hermite_e.hermegauss(nodes)
+    weights = weights / math.sqrt(2 * math.pi)
+    pairs = list(zip(abscissae.tolist(), weights.tolist(), strict=True))
 
     def rule(x: Gaussian, *args: Any, **kwargs: Any) -> Gaussian:
         std = x.variance.clamp_min(torch.finfo(x.variance.dtype).tiny).sqrt()
-        points = [(w, function(x.mean + t * std, *args, **kwargs)) for t, w in _hermite(nodes)]
+        points = [(w, function(x.mean + t * std, *args, **kwargs)) for t, w in pairs]
         mean = torch.stack([weight * value for weight, value in points]).sum(0)
         spread = [weight * (value - mean).square() for weight, value in points]
         return Gaussian(mean, torch.stack(spread).sum(0))

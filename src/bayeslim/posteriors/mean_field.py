@@ -63,7 +63,10 @@ class MeanField(Posterior):
 
     def config(self) -> dict[str, float | int | None]:
         """The bound; the scales themselves are parameters."""
-        return {} if math.isinf(self.log_max_scale) else {"max_scale": math.exp(self.log_max_scale)}
+        if math.isinf(self.log_max_scale):
+            return {}
+        bound = math.exp(self.log_max_scale)
+        return {"scale": 0.5 * bound, "max_scale": bound}  # the default scale may exceed the bound
 
     def _bounded_log_scale(self) -> Tensor:
         return soft_upper_bound(wide(self.log_scale), self.log_max_scale)

@@ -64,7 +64,9 @@ class Multiplicative(Posterior):
 
     def config(self) -> dict[str, float | int | None]:
         """The bound; the rates themselves are parameters."""
-        return {} if math.isinf(self.max_alpha) else {"max_alpha": self.max_alpha}
+        if math.isinf(self.max_alpha):
+            return {}
+        return {"alpha": 0.5 * self.max_alpha, "max_alpha": self.max_alpha}  # 0.1 may exceed the bound
 
     def _bounded_log_alpha(self) -> Tensor:
         return soft_upper_bound(wide(self.log_alpha), math.log(self.max_alpha))

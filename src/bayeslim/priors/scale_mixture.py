@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bayeslim.priors.base import Prior
 from bayeslim.priors.normal import normal_kl
-from bayeslim.priors.quadrature import local_expectation
+from bayeslim.priors.quadrature import legendre_rule, local_expectation
 
 __all__ = ["ScaleMixture"]
 
@@ -50,6 +50,7 @@ class ScaleMixture(Prior):
         if nodes < 1:
             raise ValueError(f"`nodes` must be at least 1, got {nodes}: pass e.g. 24")
         self.pi, self.wide, self.narrow, self.nodes = float(pi), float(wide), float(narrow), nodes
+        self.rule = legendre_rule(nodes)
 
     def kl(self, mean: Tensor, variance: Tensor) -> Tensor:
         """See the class docstring."""
@@ -61,7 +62,7 @@ class ScaleMixture(Prior):
             radius,
             mean,
             variance,
-            self.nodes,
+            self.rule,
         )
         return normal_kl(mean, variance, 0.0, self.wide) - math.log(self.pi) - spike
 

@@ -21,8 +21,9 @@ class StudentT(Prior):
     `-0.5 ln(2 pi e variance) - c + 0.5 (nu + 1) E_q[ln(1 + w^2 / (nu scale^2))]`, `c` the log of the
     normalising constant. With `z = w^2 / (nu scale^2)` the expectation follows from
     `ln(1 + z) = int_0^inf (1 - e^(-tz)) e^(-t) dt / t` and the Gaussian's closed form for
-    `E[e^(-tz)]`; the trapezoidal rule in `ln t` then converges geometrically. With 32 nodes the error
-    is below 1e-4 nats while `E[z] <= 1e8`.
+    `E[e^(-tz)]`; the trapezoidal rule in `ln t` then converges geometrically. With 40 nodes the
+    expectation is within 5e-5 while `E[z] <= 1e8`, so the KL within `2.5e-5 (nu + 1)` nats: below 1e-4
+    for `nu <= 3`.
 
     Args:
         nu: degrees of freedom, above 0.
@@ -34,14 +35,14 @@ class StudentT(Prior):
         torch.Size([2])
     """
 
-    def __init__(self, nu: float = 2.0, scale: float = 1.0, nodes: int = 32) -> None:
+    def __init__(self, nu: float = 2.0, scale: float = 1.0, nodes: int = 40) -> None:
         super().__init__()
         if not (0 < nu < math.inf):
             raise ValueError(f"`nu` must be positive, got {nu}: pass e.g. 2.0")
         if not (0 < scale < math.inf):
             raise ValueError(f"`scale` must be positive, got {scale}: pass e.g. 1.0")
         if nodes < 2:
-            raise ValueError(f"`nodes` must be at least 2, got {nodes}: pass e.g. 32")
+            raise ValueError(f"`nodes` must be at least 2, got {nodes}: pass e.g. 40")
         self.nu, self.scale, self.nodes = float(nu), float(scale), nodes
 
     def kl(self, mean: Tensor, variance: Tensor) -> Tensor:

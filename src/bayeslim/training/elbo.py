@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Literal, NamedTuple
 
 import torch
@@ -39,7 +39,6 @@ def nelbo(
     beta: float | Tensor = 1.0,
     samples: int = 1,
     kl_scaling: KLScaling = "elbo",
-    forward: Callable[[Tensor], Tensor] | None = None,
 ) -> Nelbo:
     r"""Estimate the negative ELBO per datum on one batch.
 
@@ -53,11 +52,10 @@ def nelbo(
         y: targets of the batch, as the likelihood wants them.
         likelihood: `p(y | f)`.
         num_data: size of the *training set*, not of the batch.
-        beta: weight of the KL, at least 0.
+        beta: weight of the KL, at least 0; at 0 the KL is computed but takes no part in the gradient.
         samples: forward passes whose likelihoods are averaged.
         kl_scaling: "dissertation" divides the KL by `num_data^2`, the under-weighted objective that the
             dissertation's code minimises; only for reproducing it.
-        forward: called instead of `model` for the outputs, e.g. its compiled form.
 
     Returns:
         The loss and its parts.
@@ -79,10 +77,13 @@ def nelbo(
         raise ValueError(f"`beta` must be finite and not negative, got {beta}: 1 is the ELBO")
     if kl_scaling not in ("elbo", "dissertation"):
         raise ValueError(f"`kl_scaling` must be 'elbo' or 'dissertation', got {kl_scaling!r}")
-    run = model if forward is None else forward
-    terms = [likelihood.expected_nll(run(x), y).mean() for _ in range(samples)]
+    terms = [likelihood.expected_nll(model(x), y).mean() for _ in range(samples)]
     nll = terms[0] if samples == 1 else torch.stack(terms).mean()
-    divergence = kl(model)
+    off = isinstance(beta, float | int) and beta == 0
+    with torch.autocast(nll.device.type, enabled=False), torch.no_grad() if off else nullcontext():
+        divergence = kl(model)
     weight = torch.as_tensor(beta, dtype=divergence.dtype, device=divergence.device)
+    if off:  # scales without noise get no gradient at all, and an infinite KL does no harm
+        return Nelbo(nll, nll, divergence, weight)
     scale = num_data if kl_scaling == "elbo" else num_data**2
     return Nelbo(nll + weight * divergence / scale, nll, divergence, weight)

@@ -1,0 +1,7 @@
+"""Predictions with their uncertainty, and how good they are."""
+
+from bayeslim.predictive.evaluate import evaluate as evaluate
+from bayeslim.predictive.prediction import Prediction as Prediction
+from bayeslim.predictive.sample import predict as predict
+
+__all__ = ["Prediction", "evaluate", "predict"]

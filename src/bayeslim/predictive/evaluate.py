@@ -1,0 +1,80 @@
+"""Judge a network on labelled data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from bayeslim.likelihoods.base import Likelihood, likelihood_of
+from bayeslim.predictive.inputs import as_tensor
+from bayeslim.predictive.sample import predict
+
+__all__ = ["evaluate"]
+
+
+@torch.no_grad()
+def evaluate(
+    model: nn.Module,
+    data: Any,
+    *,
+    samples: int = 100,
+    likelihood: Likelihood | None = None,
+    batch_size: int = 1024,
+    seed: int | None = 0,
+) -> dict[str, float]:
+    """Score a network: log-likelihood of the predictive, and the likelihood's own metrics.
+
+    Args:
+        model: the network.
+        data: (x, y), a Dataset or a DataLoader.
+        samples: posterior samples; 0 uses the posterior mean in one pass.
+        likelihood: None takes the one `fit` trained with.
+        batch_size: examples per pass, where `data` is not a loader.
+        seed: see `predict`.
+
+    Returns:
+        For classes nll, accuracy, ece, brier; for yes/no targets nll, accuracy; for regression nll, rmse,
+        coverage95. `nll` is `-ln (1/S) sum_s p(y | x, W_s)`, averaged over examples.
+
+    Example:
+        >>> evaluate(model, (x_test, y_test))["ece"]
+    """
+    chosen = likelihood_of(model, likelihood)
+    means: list[Tensor] = []
+    variances: list[Tensor] = []
+    targets: list[Tensor] = []
+    log_densities: list[Tensor] = []
+    for index, (x, y) in enumerate(_pairs(data, batch_size)):
+        prediction = predict(
+            model,
+            x,
+            samples=max(1, samples),
+            likelihood=chosen,
+            method="sample" if samples > 0 else "mean",
+            batch_size=len(x),
+            keep_samples=True,
+            seed=None if seed is None else seed + index,
+        )
+        assert prediction.samples is not None and prediction.sample_variances is not None
+        y = chosen.check_targets(as_tensor("y", y)).to(prediction.mean.device)
+        log_densities.append(chosen.log_density(prediction.samples, prediction.sample_variances, y))
+        means.append(prediction.mean)
+        variances.append(prediction.total)
+        targets.append(y)
+    scores = {"nll": -torch.cat(log_densities).double().mean().item()}
+    return scores | chosen.metrics(torch.cat(means), torch.cat(variances), torch.cat(targets))
+
+
+def _pairs(data: Any, batch_size: int) -> Any:
+    """Batches of (x, y), in order."""
+    if isinstance(data, DataLoader):
+        return data
+    if isinstance(data, Dataset):
+        return DataLoader(data, batch_size)
+    x, y = (as_tensor(name, part) for name, part in zip(("x", "y"), data, strict=True))
+    if len(x) != len(y):
+        raise ValueError(f"`data` has {len(x)} inputs and {len(y)} targets: they must agree")
+    return zip(x.split(batch_size), y.split(batch_size), strict=True)

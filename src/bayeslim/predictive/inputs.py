@@ -1,0 +1,82 @@
+"""Inputs for prediction, as batches on the right device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+__all__ = ["Inputs", "as_tensor", "device_of", "input_batches"]
+
+Inputs = Tensor | np.ndarray | DataLoader[Any]
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """The device of the first parameter or buffer; the CPU for a module without any."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        return tensor.device
+    return torch.device("cpu")
+
+
+def float_type_of(model: nn.Module) -> torch.dtype:
+    """The floating type of the first floating parameter; torch's default without any."""
+    for parameter in model.parameters():
+        if parameter.is_floating_point():
+            return parameter.dtype
+    return torch.get_default_dtype()
+
+
+def as_tensor(name: str, value: Any, dtype: torch.dtype | None = None) -> Tensor:
+    """Turn `value` into a checked tensor: real numbers, finite, at least one row.
+
+    Args:
+        name: what the caller calls it, for the message.
+        value: tensor, array or nested list.
+        dtype: floating values are converted to this; integers stay as they are.
+
+    Raises:
+        TypeError: for a type or dtype that holds no real numbers.
+        ValueError: for an empty, scalar or non-finite value.
+    """
+    if isinstance(value, Tensor):
+        tensor = value
+    else:
+        array = np.asarray(value)
+        if array.dtype.kind not in "buif":
+            raise TypeError(
+                f"`{name}` must hold numbers, got {type(value).__name__} of dtype {array.dtype}: "
+                "encode text and categories as numbers first"
+            )
+        tensor = torch.from_numpy(np.ascontiguousarray(array))
+    if tensor.is_complex():
+        raise TypeError(f"`{name}` must be real, got {tensor.dtype}")
+    if tensor.ndim == 0 or len(tensor) == 0:
+        raise ValueError(f"`{name}` must have at least one row, got shape {tuple(tensor.shape)}")
+    if tensor.is_floating_point():
+        if not bool(tensor.isfinite().all()):
+            rows = (~tensor.flatten(1).isfinite()).any(1) if tensor.ndim > 1 else ~tensor.isfinite()
+            first = int(rows.nonzero()[0])
+            raise ValueError(
+                f"`{name}` holds NaN or infinite values in {int(rows.sum())} of {len(tensor)} rows, first "
+                f"in row {first}: drop or impute them"
+            )
+        tensor = tensor if dtype is None else tensor.to(dtype)
+    return tensor
+
+
+def input_batches(model: nn.Module, x: Any, batch_size: int) -> Iterator[Tensor]:
+    """Yield batches of `x` on the model's device; of a loader's tuples the first element counts."""
+    if batch_size < 1:
+        raise ValueError(f"`batch_size` must be at least 1, got {batch_size}")
+    device, dtype = device_of(model), float_type_of(model)
+    if isinstance(x, DataLoader):
+        for batch in x:
+            first = batch[0] if isinstance(batch, tuple | list) else batch
+            yield as_tensor("x", first, dtype).to(device)
+    else:
+        for batch in as_tensor("x", x, dtype).split(batch_size):
+            yield batch.to(device)

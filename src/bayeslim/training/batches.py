@@ -1,0 +1,153 @@
+"""Training data in any of its usual forms, as batches in a reproducible order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from bayeslim.likelihoods.base import Likelihood
+from bayeslim.predictive.inputs import as_tensor, device_of, float_type_of
+from bayeslim.randomness import seeded
+
+__all__ = ["Batches", "make_batches"]
+
+
+class Batches:
+    """Iterates `(x, y)` on the model's device; the order depends on torch's random state alone.
+
+    Args:
+        source: tensors (x, y) held in memory, or a loader.
+        batch_size: examples per batch, for tensors.
+        num_data: size of the training set.
+        model: where it says which device and floating type to use.
+        likelihood: checks the targets.
+    """
+
+    def __init__(
+        self,
+        source: tuple[Tensor, Tensor] | DataLoader[Any],
+        batch_size: int,
+        num_data: int,
+        model: nn.Module,
+        likelihood: Likelihood,
+    ) -> None:
+        self.source, self.batch_size, self.num_data = source, batch_size, num_data
+        self.model, self.likelihood = model, likelihood
+        self.output_shape: torch.Size | None = None
+        in_memory = isinstance(source, tuple)
+        self.count = math.ceil(num_data / batch_size) if in_memory else _length(source)
+        if in_memory:
+            x, y = source
+            self._learn_output_shape(x[:2])
+            self.source = x, likelihood.check_targets(y, self.output_shape)
+
+    def __len__(self) -> int:
+        """Number of batches per epoch."""
+        return self.count
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """One epoch, shuffled (a loader shuffles as its owner decided)."""
+        device = device_of(self.model)
+        for x, y in self._in_memory() if isinstance(self.source, tuple) else self._loaded():
+            yield x.to(device, non_blocking=True), y.to(device, non_blocking=True)
+
+    def _in_memory(self) -> Iterator[tuple[Tensor, Tensor]]:
+        assert isinstance(self.source, tuple)
+        x, y = self.source
+        for index in torch.randperm(len(x)).split(self.batch_size):
+            yield x[index], y[index]
+
+    def _loaded(self) -> Iterator[tuple[Tensor, Tensor]]:
+        dtype = float_type_of(self.model)
+        for batch in self.source:
+            if not isinstance(batch, tuple | list) or len(batch) != 2:
+                kind = type(batch).__name__
+                raise ValueError(f"`data` must yield (x, y) pairs, got {kind}: wrap the dataset accordingly")
+            x, y = as_tensor("x", batch[0], dtype), as_tensor("y", batch[1])
+            if self.output_shape is None:
+                self._learn_output_shape(x[:2])
+            yield x, self.likelihood.check_targets(y, self.output_shape)
+
+    def _learn_output_shape(self, x: Tensor) -> None:
+        """Run two examples through the network, to fail early and with a message."""
+        training = [(module, module.training) for module in self.model.modules()]
+        self.model.eval()
+        try:
+            with torch.no_grad(), seeded(0):
+                self.output_shape = self.model(x.to(device_of(self.model))).shape
+        except (RuntimeError, TypeError, IndexError) as error:
+            raise ValueError(
+                f"the network does not accept inputs of shape (N, {', '.join(map(str, x.shape[1:]))}) and "
+                f"dtype {x.dtype}: {error}"
+            ) from error
+        finally:
+            for module, mode in training:
+                module.training = mode
+
+
+def make_batches(
+    data: Any, batch_size: int, num_data: int | None, model: nn.Module, likelihood: Likelihood
+) -> Batches:
+    """Turn (x, y), a Dataset or a DataLoader into `Batches`, and find the size of the training set.
+
+    Raises:
+        ValueError: if the data are empty, do not fit each other, the network or the likelihood, or if
+            `num_data` contradicts them or is needed and missing.
+    """
+    if num_data is not None and (
+        isinstance(num_data, bool) or not isinstance(num_data, int) or num_data <= 0
+    ):
+        raise ValueError(f"`num_data` must be the positive number of training examples, got {num_data!r}")
+    if batch_size < 1:
+        raise ValueError(f"`batch_size` must be at least 1, got {batch_size}")
+    if isinstance(data, DataLoader | Dataset):
+        size = _dataset_size(data.dataset if isinstance(data, DataLoader) else data)
+        _check_size(num_data, size)
+        if size is None and num_data is None:
+            raise ValueError(
+                "`num_data` cannot be inferred from this loader: pass the size of the training set"
+            )
+        loader = data if isinstance(data, DataLoader) else DataLoader(data, batch_size, shuffle=True)
+        return Batches(loader, batch_size, num_data or size or 0, model, likelihood)
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        raise TypeError(
+            f"`data` must be (x, y), a Dataset or a DataLoader, got {type(data).__name__}: pass e.g. (x, y)"
+        )
+    x, y = as_tensor("x", data[0], float_type_of(model)), as_tensor("y", data[1])
+    if len(x) != len(y):
+        raise ValueError(f"`data` has {len(x)} inputs and {len(y)} targets: they must agree")
+    _check_size(num_data, len(x))
+    return Batches((x, y), batch_size, len(x), model, likelihood)
+
+
+def _dataset_size(dataset: Any) -> int | None:
+    try:
+        size = len(dataset)
+    except TypeError:
+        return None
+    if size == 0:
+        raise ValueError("`data` is empty: it must have at least one example")
+    return size
+
+
+def _check_size(num_data: int | None, size: int | None) -> None:
+    if num_data is not None and size is not None and num_data != size:
+        raise ValueError(
+            f"`num_data`={num_data} contradicts the data, which has {size} examples: leave it out, or pass "
+            "the size of the training set the loader draws from"
+        )
+
+
+def _length(loader: Any) -> int:
+    try:
+        return len(loader)
+    except TypeError:
+        raise ValueError(
+            "`data` is a loader without a length, which schedules and progress need: wrap it in one that has "
+            "__len__"
+        ) from None

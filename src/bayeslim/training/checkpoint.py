@@ -1,0 +1,102 @@
+"""The state of a training run on disk, complete after every epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bayeslim.likelihoods.base import Likelihood
+from bayeslim.saving import load_state_, prefixed, unprefixed
+from bayeslim.storage import read_tensors, write_tensors
+from bayeslim.training.history import History
+
+__all__ = ["RunState", "checkpoint_file", "load_checkpoint_", "save_checkpoint"]
+
+
+@dataclass
+class RunState:
+    """What a run needs besides the network and the optimiser to go on as if never stopped."""
+
+    seed: int
+    epoch: int = 0
+    """Epochs done."""
+    history: History = field(default_factory=History)
+    best_score: float | None = None
+    best_epoch: int = 0
+    best: dict[str, Tensor] = field(default_factory=dict)
+    """The network's state at its best validation score, for early stopping."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Settings that a resumed run must share."""
+    scaler: dict[str, Any] = field(default_factory=dict)
+    """State of the gradient scaler under float16."""
+
+
+def checkpoint_file(folder: Path) -> Path:
+    """Where the checkpoint of a run lies."""
+    return folder / "checkpoint.safetensors"
+
+
+def save_checkpoint(
+    folder: Path, model: nn.Module, likelihood: Likelihood, optimizer: torch.optim.Optimizer, state: RunState
+) -> None:
+    """Write checkpoint and history to `folder`, each atomically, the checkpoint first."""
+    tensors = prefixed("model", model.state_dict()) | prefixed("likelihood", likelihood.state_dict())
+    tensors |= prefixed("best", state.best)
+    scalars: dict[str, dict[str, Any]] = {}
+    for index, entries in optimizer.state_dict()["state"].items():
+        for name, value in entries.items():
+            if isinstance(value, Tensor):
+                tensors[f"optimizer.{index}.{name}"] = value
+            else:
+                scalars.setdefault(str(index), {})[name] = value
+    facts = {
+        "kind": "checkpoint",
+        "seed": state.seed,
+        "epoch": state.epoch,
+        "history": state.history.records,
+        "best_score": state.best_score,
+        "best_epoch": state.best_epoch,
+        "settings": state.settings,
+        "scaler": state.scaler,
+        "optimizer": scalars,
+    }
+    write_tensors(checkpoint_file(folder), tensors, facts)
+    state.history.write(folder / "history.jsonl")
+
+
+def load_checkpoint_(
+    folder: Path, model: nn.Module, likelihood: Likelihood, optimizer: torch.optim.Optimizer
+) -> RunState:
+    """Restore network, likelihood and optimiser in place and return the run's state.
+
+    Raises:
+        FileNotFoundError: if there is no checkpoint.
+        ValueError: if it is damaged, is something else, or belongs to another network.
+    """
+    file = checkpoint_file(folder)
+    tensors, facts = read_tensors(file)
+    if facts.get("kind") != "checkpoint":
+        raise ValueError(f"{file} holds {facts.get('kind')!r}, not a training checkpoint")
+    load_state_(model, unprefixed("model", tensors), file)
+    load_state_(likelihood, unprefixed("likelihood", tensors), file)
+    entries: dict[int, dict[str, Any]] = {
+        int(index): dict(values) for index, values in facts["optimizer"].items()
+    }
+    for name, tensor in unprefixed("optimizer", tensors).items():
+        index, key = name.split(".", 1)
+        entries.setdefault(int(index), {})[key] = tensor
+    optimizer.load_state_dict(optimizer.state_dict() | {"state": entries})
+    return RunState(
+        seed=facts["seed"],
+        epoch=facts["epoch"],
+        history=History(facts["history"]),
+        best_score=facts["best_score"],
+        best_epoch=facts["best_epoch"],
+        best=unprefixed("best", tensors),
+        settings=facts["settings"],
+        scaler=facts["scaler"],
+    )

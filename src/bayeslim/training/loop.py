@@ -1,0 +1,252 @@
+"""The training loop."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+from torch import Tensor, nn
+
+from bayeslim import schedules
+from bayeslim.estimators import mean_only
+from bayeslim.likelihoods.base import Likelihood, remember_likelihood_
+from bayeslim.optim.param_groups import param_groups
+from bayeslim.predictive.evaluate import evaluate
+from bayeslim.predictive.inputs import device_of
+from bayeslim.pruning.sparsity import named_sparsity
+from bayeslim.randomness import check_seed, derived_seed, seeded
+from bayeslim.schedules import Progress, Schedule
+from bayeslim.training.batches import Batches, make_batches
+from bayeslim.training.checkpoint import RunState, checkpoint_file, load_checkpoint_, save_checkpoint
+from bayeslim.training.elbo import KLScaling
+from bayeslim.training.history import History
+from bayeslim.training.interrupts import stop_between_steps
+from bayeslim.training.step import Stepper
+from bayeslim.using import using
+
+__all__ = ["fit"]
+
+OptimizerFactory = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
+
+
+def fit(
+    model: nn.Module,
+    data: Any,
+    *,
+    likelihood: Likelihood,
+    epochs: int,
+    num_data: int | None = None,
+    batch_size: int = 128,
+    lr: float = 1e-3,
+    scale_lr: float | None = None,
+    lr_schedule: Schedule | None = None,
+    optimizer: OptimizerFactory | None = None,
+    kl_schedule: Schedule | None = None,
+    kl_scaling: KLScaling = "elbo",
+    samples: int = 1,
+    pretrain_epochs: int = 0,
+    validation: Any = None,
+    validation_samples: int = 0,
+    patience: int | None = None,
+    clip_norm: float | None = None,
+    accumulate: int = 1,
+    autocast: torch.dtype | None = None,
+    compile: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    seed: int | None = None,
+    device: torch.device | str | None = None,
+    progress: bool = True,
+) -> History:
+    """Train a network by maximising the evidence lower bound.
+
+    A network without Bayesian layers is trained by maximum likelihood. Noise and batch order of epoch `e`
+    depend on (`seed`, `e`) alone and torch's global random state is left as it was; a resumed run therefore
+    ends with the same weights as one that never stopped (bit for bit on the CPU).
+
+    Args:
+        model: the network; trained in place.
+        data: (x, y) tensors or arrays, a Dataset, or a DataLoader.
+        likelihood: `p(y | f)`, e.g. `bl.Categorical()`; its own parameters are trained too.
+        epochs: passes over the data, in all (a resumed run counts those done before).
+        num_data: size of the training set; inferred and checked where the data tell it.
+        batch_size: examples per batch, where `data` is not a loader.
+        lr: learning rate of the default optimiser, fused Adam.
+        scale_lr: another one for the posteriors' scales; None takes `lr`.
+        lr_schedule: factor on every learning rate; default constant.
+        optimizer: called with the parameter groups instead, e.g. `partial(torch.optim.SGD, lr=0.1)`.
+        kl_schedule: weight beta of the KL, e.g. `bl.schedules.warmup_linear(5, 15)`: with the KL off, noise
+            on, for 5 epochs, then growing; default 1. Counted from the end of pre-training.
+        kl_scaling: "dissertation" under-weights the KL as that code does; see `bl.nelbo`.
+        samples: weight draws per step.
+        pretrain_epochs: first train the means alone, without noise or KL: frequentist pre-training, then
+            conversion, in one call.
+        validation: (x, y), a Dataset or a DataLoader to score after every epoch.
+        validation_samples: posterior samples for that; 0 scores the posterior mean.
+        patience: stop after this many epochs without a better validation nll, and go back to the best.
+        clip_norm: clip the norm of the whole gradient to this.
+        accumulate: batches per optimiser step.
+        autocast: torch.bfloat16 or torch.float16 for the forward pass; the KL stays in float32.
+        compile: compile the objective with torch.compile.
+        checkpoint: folder for `checkpoint.safetensors` and `history.jsonl`, written after every epoch.
+        resume: continue from the checkpoint if there is one.
+        seed: None draws one from torch's random state.
+        device: move model and likelihood there first.
+        progress: show a progress bar on a terminal.
+
+    Returns:
+        The history, one record per epoch.
+
+    Raises:
+        FileExistsError: if `checkpoint` holds a run and `resume` is False.
+        FloatingPointError: if the loss stops being finite; the last checkpoint is intact.
+        KeyboardInterrupt, SystemExit: on SIGINT and SIGTERM, after the step under way; ditto.
+
+    Example:
+        >>> history = bl.fit(model, (x, y), likelihood=bl.Categorical(), epochs=20,
+        ...                  kl_schedule=bl.schedules.warmup_linear(5, 15), seed=0)
+    """
+    _check_counts(epochs=epochs, accumulate=accumulate, samples=samples)
+    if not 0 <= pretrain_epochs <= epochs:
+        raise ValueError(f"`pretrain_epochs` must lie in [0, epochs={epochs}], got {pretrain_epochs}")
+    if patience is not None and validation is None:
+        raise ValueError("`patience` needs `validation` data to judge by: pass validation=(x, y)")
+    if autocast not in (None, torch.bfloat16, torch.float16):
+        raise ValueError(f"`autocast` must be torch.bfloat16, torch.float16 or None, got {autocast}")
+    if device is not None:
+        model.to(device)
+    likelihood.to(device_of(model))
+    batches = make_batches(data, batch_size, num_data, model, likelihood)
+    groups = param_groups(nn.ModuleList([model, likelihood]), lr=lr, scale_lr=scale_lr)
+    if not groups:
+        raise ValueError("`model` has no parameters that require gradients: there is nothing to train")
+    stepper = Stepper(
+        model=model,
+        likelihood=likelihood,
+        optimizer=optimizer(groups) if optimizer else torch.optim.Adam(groups, lr, fused=True),
+        num_data=batches.num_data,
+        kl_scaling=kl_scaling,
+        samples=samples,
+        clip_norm=clip_norm,
+        autocast=autocast,
+        compile=compile,
+    )
+    folder = None if checkpoint is None else Path(checkpoint)
+    settings = {"num_data": batches.num_data, "batches": len(batches), "accumulate": accumulate}
+    state = _begin(stepper, folder, resume, seed, settings | {"samples": samples})
+    remember_likelihood_(model, likelihood)
+    kl_weight, lr_factor = kl_schedule or schedules.constant(), lr_schedule or schedules.constant()
+    steps = math.ceil(len(batches) / accumulate)
+
+    with seeded(0), stop_between_steps() as stop, _bar(progress, state.epoch, epochs, steps) as advance:
+        while state.epoch < epochs and not _patience_over(state, patience):
+            epoch, pretraining = state.epoch, state.epoch < pretrain_epochs
+            torch.manual_seed(derived_seed(state.seed, epoch))
+            model.train()
+            with using(model, mean_only) if pretraining else nullcontext():
+                for step, group in enumerate(_grouped(batches, accumulate)):
+                    now = Progress(epoch * steps + step, steps, epochs)
+                    beta = 0.0 if pretraining else kl_weight(now.since(pretrain_epochs))
+                    stepper.step(group, beta, lr_factor(now))
+                    stop.check()
+                    advance()
+            record = {"epoch": epoch, "phase": "pretrain" if pretraining else "bayes"}
+            record |= stepper.epoch_summary() | {"sparsity": named_sparsity(model)}
+            if validation is not None:
+                scores = evaluate(model, validation, samples=validation_samples, likelihood=likelihood)
+                record |= {f"validation_{name}": value for name, value in scores.items()}
+            state.epoch += 1
+            state.history.records.append(record)
+            state.scaler = stepper.scaler.state_dict()
+            if patience is not None and not pretraining:
+                _note_best(state, model, record["validation_nll"])
+            if folder is not None:
+                save_checkpoint(folder, model, likelihood, stepper.optimizer, state)
+    if state.best:
+        model.load_state_dict(state.best)
+    return state.history
+
+
+def _begin(
+    stepper: Stepper, folder: Path | None, resume: bool, seed: int | None, settings: dict[str, Any]
+) -> RunState:
+    """A fresh run, written at once so that there is always a checkpoint; or the one to resume."""
+    if seed is not None:
+        check_seed(seed)
+    exists = folder is not None and checkpoint_file(folder).exists()
+    if exists and not resume:
+        raise FileExistsError(
+            f"{folder} already holds a training run: pass resume=True to continue it, or another folder"
+        )
+    optimizer, model, likelihood = stepper.optimizer, stepper.model, stepper.likelihood
+    if folder is not None and exists:
+        state = load_checkpoint_(folder, model, likelihood, optimizer)
+        wanted = settings | ({} if seed is None else {"seed": seed})
+        stored = state.settings | {"seed": state.seed}
+        wrong = [
+            f"{name}={stored.get(name)}, now {value}"
+            for name, value in wanted.items()
+            if stored.get(name) != value
+        ]
+        if wrong:
+            raise ValueError(f"the run in {folder} was started differently: {'; '.join(wrong)}")
+        if state.scaler:
+            stepper.scaler.load_state_dict(state.scaler)
+        return state
+    state = RunState(int(torch.randint(2**31, ())) if seed is None else seed, settings=settings)
+    if folder is not None:
+        save_checkpoint(folder, model, likelihood, optimizer, state)
+    return state
+
+
+def _grouped(batches: Batches, size: int) -> Iterator[list[tuple[Tensor, Tensor]]]:
+    """Lists of `size` batches, the last one possibly shorter."""
+    iterator = iter(batches)
+    while group := list(itertools.islice(iterator, size)):
+        yield group
+
+
+def _note_best(state: RunState, model: nn.Module, score: float) -> None:
+    if state.best_score is None or score < state.best_score:
+        state.best_score, state.best_epoch = score, state.epoch
+        state.best = {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def _patience_over(state: RunState, patience: int | None) -> bool:
+    return patience is not None and state.best_epoch > 0 and state.epoch - state.best_epoch >= patience
+
+
+def _check_counts(**counts: int) -> None:
+    for name, value in counts.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"`{name}` must be a positive integer, got {value!r}")
+
+
+@contextmanager
+def _bar(show: bool, done: int, epochs: int, steps: int) -> Iterator[Callable[[], None]]:
+    """A progress bar over all steps, on a terminal; yields what advances it."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("training"),
+        BarColumn(),
+        TextColumn("epoch {task.fields[epoch]}"),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=console, disable=not (show and console.is_terminal), transient=True) as bar:
+        task = bar.add_task("", total=epochs * steps, completed=done * steps, epoch=f"{done + 1}/{epochs}")
+
+        def advance() -> None:
+            bar.advance(task)
+            epoch = min(epochs, int(bar.tasks[0].completed) // steps + 1)
+            bar.update(task, epoch=f"{epoch}/{epochs}")
+
+        yield advance
