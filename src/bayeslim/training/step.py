@@ -45,18 +45,19 @@ class Stepper:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.autocast == torch.float16)
         self.seen: list[Nelbo] = []
         self.beta = torch.zeros((), device=self.device)
+        objective = nelbo
+        if self.compile:
+            # On the CPU inductor's own random numbers are three times slower than eager ones.
+            options: dict[str, Any] = {"fallback_random": True} if self.device.type == "cpu" else {}
+            objective = torch.compile(_own_code(nelbo), options=options)
         self.objective = functools.partial(
-            _own_code(nelbo) if self.compile else nelbo,
+            objective,
             self.model,
             likelihood=self.likelihood,
             num_data=self.num_data,
             samples=self.samples,
             kl_scaling=self.kl_scaling,
         )
-        if self.compile:
-            # On the CPU inductor's own random numbers are three times slower than eager ones.
-            options: dict[str, Any] = {"fallback_random": True} if self.device.type == "cpu" else {}
-            self.objective = torch.compile(self.objective, options=options)
 
     def step(self, batches: list[tuple[Tensor, Tensor]], beta: float, lr_factor: float) -> None:
         """Update the parameters once; several batches accumulate into one step.
