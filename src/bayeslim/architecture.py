@@ -51,7 +51,7 @@ PLAIN: dict[type[nn.Module], tuple[str, ...]] = {
     nn.Dropout: ("p",),
     nn.Flatten: ("start_dim", "end_dim"),
     nn.MaxPool2d: (*_POOL, "dilation"),
-    nn.AvgPool2d: (*_POOL, "count_include_pad"),
+    nn.AvgPool2d: (*_POOL, "count_include_pad", "divisor_override"),
     nn.AdaptiveAvgPool2d: ("output_size",),
     nn.BatchNorm1d: _NORM,
     nn.BatchNorm2d: _NORM,
@@ -61,7 +61,10 @@ PLAIN: dict[type[nn.Module], tuple[str, ...]] = {
     nn.Conv2d: _CONV,
     nn.Conv3d: _CONV,
 }
-"""Plain modules and the attributes that are their constructor's arguments."""
+"""Plain modules and the attributes that are their constructor's arguments, `bias` besides."""
+
+MOST_NODES = 1000
+"""Quadrature nodes that a stored prior may ask for: finding them takes their number squared in memory."""
 
 
 def _by_name(*members: Any) -> dict[str, Any]:
@@ -109,19 +112,24 @@ LIKELIHOODS = _by_name(
 def describe(module: nn.Module) -> Description | None:
     """Return what `build` needs to make `module` again, or None if it holds a type not listed here.
 
+    None also for layers that share a parameter, which JSON could not tell from layers that do not.
+
     Example:
         >>> describe(nn.Sequential(nn.Linear(2, 1)))["children"][0][1]["torch"]
         'Linear'
     """
+    if len(list(module.named_parameters(remove_duplicate=False))) > len(list(module.parameters())):
+        return None
     if type(module) is nn.Sequential:
-        children = [(name, describe(child)) for name, child in module.named_children()]
+        # Not named_children, which skips a module, such as an activation, that stands in two places.
+        children = [(name, describe(child)) for name, child in module._modules.items() if child is not None]
         if any(description is None for _, description in children):
             return None
         return {"torch": "Sequential", "children": children}
     if type(module) in PLAIN:
         arguments = {name: getattr(module, name) for name in PLAIN[type(module)]}
-        if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
-            arguments["bias"] = module.bias is not None
+        if getattr(module, "weight", None) is not None and module.bias is None:
+            arguments["bias"] = False
         return {"torch": type(module).__name__, "arguments": arguments}
     if isinstance(module, layers.BayesLayer) and LAYERS.get(type(module).__name__) is type(module):
         return _describe_layer(module)
@@ -149,7 +157,11 @@ def _build(description: Description) -> nn.Module:
         for name, child in description["children"]:
             model.add_module(str(name), _build(child))
         return model
-    return PLAIN_NAMES[description["torch"]](**_tuples(description["arguments"]))
+    kind, arguments = PLAIN_NAMES[description["torch"]], description["arguments"]
+    # A `device` among them would leave the meta device and allocate.
+    if unknown := arguments.keys() - {*PLAIN[kind], "bias"}:
+        raise ValueError(f"{kind.__name__} takes no {', '.join(sorted(unknown))}")
+    return kind(**_tuples(arguments))
 
 
 def describe_likelihood(likelihood: likelihoods.Likelihood) -> Description | None:
@@ -162,8 +174,9 @@ def describe_likelihood(likelihood: likelihoods.Likelihood) -> Description | Non
 def build_likelihood(description: Description) -> likelihoods.Likelihood:
     """As `build`, for a likelihood."""
     try:
-        return LIKELIHOODS[description["type"]](**description["config"])
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        with torch.device("meta"):
+            return LIKELIHOODS[description["type"]](**description["config"])
+    except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise ValueError(f"the stored likelihood is not valid: {type(error).__name__} {error}") from error
 
 
@@ -224,6 +237,8 @@ def _posterior_factory(part: Description) -> Callable[..., Posterior]:
 
 def _build_prior(part: Description) -> priors.Prior:
     name, config, buffers = part["prior"]
+    if config.get("nodes", 0) > MOST_NODES:
+        raise ValueError(f"{config['nodes']} quadrature nodes are more than {MOST_NODES}")
     prior = PRIORS[name](**config)
     for buffer, shape in buffers.items():
         delattr(prior, buffer)

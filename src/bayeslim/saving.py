@@ -13,7 +13,7 @@ from bayeslim.architecture import build, build_likelihood, describe, describe_li
 from bayeslim.likelihoods.base import Likelihood, likelihood_of, remember_likelihood_
 from bayeslim.storage import read_tensors, write_tensors
 
-__all__ = ["load", "load_state_", "prefixed", "save", "unprefixed"]
+__all__ = ["check_state", "load", "load_state_", "prefixed", "save", "unprefixed"]
 
 
 def save(model: nn.Module, path: str | os.PathLike[str], likelihood: Likelihood | None = None) -> None:
@@ -75,13 +75,20 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> nn.Mod
     load_state_(model, unprefixed("model", tensors), file, assign=built)
     if facts.get("likelihood") is not None:
         likelihood = build_likelihood(facts["likelihood"])
-        load_state_(likelihood, unprefixed("likelihood", tensors), file)
+        load_state_(likelihood, unprefixed("likelihood", tensors), file, assign=True)
         remember_likelihood_(model, likelihood)
     return model
 
 
 def load_state_(module: nn.Module, state: Mapping[str, Tensor], file: Path, assign: bool = False) -> None:
     """Load `state` into `module`, strictly; a mismatch is a ValueError that names the first ones."""
+    check_state(module, state, file)
+    with torch.no_grad():
+        module.load_state_dict(dict(state), strict=True, assign=assign)
+
+
+def check_state(module: nn.Module, state: Mapping[str, Tensor], file: Path) -> None:
+    """Raise ValueError unless `state` has the names, shapes and kinds of number of `module`."""
     own = module.state_dict()
     problems = [f"missing {name}" for name in own if name not in state]
     problems += [f"unexpected {name}" for name in state if name not in own]
@@ -90,11 +97,14 @@ def load_state_(module: nn.Module, state: Mapping[str, Tensor], file: Path, assi
         for name in own
         if name in state and state[name].shape != own[name].shape
     ]
+    problems += [
+        f"{name} is {state[name].dtype}, expected {own[name].dtype}"
+        for name in own
+        if name in state and state[name].is_floating_point() != own[name].is_floating_point()
+    ]
     if problems:
         more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
         raise ValueError(f"{file} does not fit the network: {'; '.join(problems[:3])}{more}")
-    with torch.no_grad():
-        module.load_state_dict(dict(state), strict=True, assign=assign)
 
 
 def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -136,10 +136,12 @@ def constant_then_linear(hold: float = 0.5) -> Schedule:
 
 
 def cosine_cycles(cycles: int = 1) -> Schedule:
-    r"""`(1 + cos(pi t / L)) / 2` restarted `cycles` times, `L` steps each (Zhang et al. 2020).
+    r"""`(1 + cos(pi t / L)) / 2` over `cycles` cycles of `L` steps (Zhang et al. 2020, eq. 1).
+
+    `L` is rounded up, as there: the last cycle may be cut short, but the run never ends in a restart.
 
     Args:
-        cycles: number of restarts; 1 is plain cosine decay.
+        cycles: number of cycles; 1 is plain cosine decay.
 
     Example:
         >>> cosine_cycles(4)(Progress(step=0, steps_per_epoch=1, epochs=100))
@@ -149,7 +151,7 @@ def cosine_cycles(cycles: int = 1) -> Schedule:
         raise ValueError(f"`cycles` must be at least 1, got {cycles}")
 
     def value(progress: Progress) -> float:
-        length = max(1, progress.steps_per_epoch * progress.epochs // cycles)
+        length = math.ceil(progress.steps_per_epoch * progress.epochs / cycles)
         return 0.5 * (1 + math.cos(math.pi * (progress.step % length) / length))
 
     return value

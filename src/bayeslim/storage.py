@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,14 +33,14 @@ def write_atomically(path: Path, content: bytes) -> None:
         OSError: if the folder cannot be made or written; the message names it.
     """
     folder = path.parent
+    temporary = folder / f".{path.name}.{secrets.token_hex(8)}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=folder, prefix=f".{path.name}.")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # less the umask
     except OSError as error:
         raise OSError(
             f"cannot write to the folder {folder} ({error.strerror}): choose another `path`"
         ) from error
-    temporary = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
@@ -111,7 +111,10 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         )
     if _digest(tensors, metadata["bayeslim_facts"]) != metadata["bayeslim_sha256"]:
         raise ValueError(f"{path} is damaged: its checksum does not match; restore it from a copy")
-    facts = json.loads(metadata["bayeslim_facts"])
+    try:
+        facts = json.loads(metadata["bayeslim_facts"])
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} holds no valid JSON ({error}): it is not usable") from error
     if not isinstance(facts, dict):
         raise ValueError(f"{path} holds {type(facts).__name__} where facts belong: it is not usable")
     return tensors, facts

@@ -13,7 +13,11 @@ __all__ = ["param_groups"]
 
 
 def param_groups(
-    model: nn.Module, *, lr: float | None = None, scale_lr: float | None = None, weight_decay: float = 0.0
+    model: nn.Module,
+    *,
+    lr: float | None = None,
+    scale_lr: float | None = None,
+    weight_decay: float | None = 0.0,
 ) -> list[dict[str, Any]]:
     """Split the parameters of `model` for an optimiser.
 
@@ -24,7 +28,7 @@ def param_groups(
         model: any module.
         lr: learning rate of everything but the scales; None leaves the optimiser's own.
         scale_lr: learning rate of the posteriors' scale parameters; None takes `lr`.
-        weight_decay: decay of plain weights.
+        weight_decay: decay of plain weights; None leaves the optimiser's own.
 
     Returns:
         Groups named "weights", "plain", "means" and "scales" (empty ones left out).
@@ -32,7 +36,7 @@ def param_groups(
     Example:
         >>> torch.optim.AdamW(param_groups(model, lr=1e-3, scale_lr=1e-2, weight_decay=1e-4))
     """
-    if weight_decay < 0:
+    if weight_decay is not None and weight_decay < 0:
         raise ValueError(f"`weight_decay` must not be negative, got {weight_decay}")
     kinds: dict[str, dict[int, nn.Parameter]] = {"weights": {}, "plain": {}, "means": {}, "scales": {}}
     for module in model.modules():
@@ -49,7 +53,8 @@ def param_groups(
     for kind, members in kinds.items():
         rate = scale_lr if kind == "scales" and scale_lr is not None else lr
         group: dict[str, Any] = {"name": kind, "params": list(members.values())}
-        group["weight_decay"] = weight_decay if kind == "weights" else 0.0
+        if kind != "weights" or weight_decay is not None:
+            group["weight_decay"] = weight_decay if kind == "weights" else 0.0
         if rate is not None:
             group["lr"] = rate
         if members:

@@ -16,8 +16,8 @@ __all__ = ["LogUniform"]
 
 # Molchanov et al. 2017, eq. 14.
 K1, K2, K3 = 0.63576, 1.87320, 1.48695
-# Kingma et al. 2015, eq. 14; the constant makes it agree with the exact KL on alpha <= 1.
-C1, C2, C3, KINGMA_CONSTANT = 1.16145124, -1.50204118, 0.58629921, 0.65
+# Kingma et al. 2015, eq. 14; the constant centres its error against the exact KL on alpha <= 1.
+C1, C2, C3, KINGMA_CONSTANT = 1.16145124, -1.50204118, 0.58629921, 0.6554
 
 
 class LogUniform(Prior):
@@ -28,8 +28,8 @@ class LogUniform(Prior):
 
     - `fit="molchanov"`: `0.5 softplus(-ln alpha) + k1 sigmoid(-(k2 + k3 ln alpha))`, within 0.0094
       nats of the exact value for `|ln alpha| <= 10`;
-    - `fit="kingma"`: `-(0.5 ln alpha + c1 alpha + c2 alpha^2 + c3 alpha^3) + 0.65`, within 0.02 for
-      `alpha <= 1` and meaningless beyond (it falls to minus infinity), so it refuses a posterior
+    - `fit="kingma"`: `-(0.5 ln alpha + c1 alpha + c2 alpha^2 + c3 alpha^3) + 0.6554`, within 0.0205
+      for `alpha <= 1` and meaningless beyond (it falls to minus infinity), so it refuses a posterior
       that does not bound `alpha` by 1.
 
     Args:

@@ -1,0 +1,1 @@
+"""Experiments: a frozen Config, `run(config) -> Result`, one file each."""

@@ -1,0 +1,96 @@
+"""The package is a stack: a module imports only what stands above it in this list."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "src" / "bayeslim"
+ORDER = [
+    "randomness",
+    "gaussian",
+    "ops",
+    "log_alpha",
+    "posteriors",
+    "priors",
+    "divergence",
+    "estimators",
+    "moment_rules",
+    "layers",
+    "using",
+    "kl",
+    "convert",
+    "models",
+    "methods",
+    "metrics",
+    "likelihoods",
+    "schedules",
+    "storage",
+    "architecture",
+    "saving",
+    "pruning",
+    "optim",
+    "predictive",
+    "training",
+    "data",
+    "experiments",
+]
+OPTIONAL = {
+    "tyro",
+    "sklearn",
+    "matplotlib",
+    "plotly",
+    "jinja2",
+    "onnx",
+    "onnxruntime",
+    "captum",
+    "pyro",
+    "scipy",
+}
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def part_of(file: Path) -> str:
+    return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_names(file: Path) -> list[str]:
+    """Absolute names imported when the module is loaded (imports inside functions are lazy)."""
+    names: list[str] = []
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: write imports in full"
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return names
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_imports_point_upwards(file: Path) -> None:
+    part = part_of(file)
+    names = [name.split(".") for name in imported_names(file)]
+    ours = {name[1] for name in names if name[0] == "bayeslim" and len(name) > 1}
+    if part == "__init__":
+        assert "experiments" not in ours
+        return
+    assert part in ORDER, f"{part} has no place in the stack: add it to ORDER"
+    below = {other for other in ours - {part} if ORDER.index(other) > ORDER.index(part)}
+    assert not below, f"{part} may not import {sorted(below)}"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_no_optional_package_at_import(file: Path) -> None:
+    assert not {name.split(".")[0] for name in imported_names(file)} & OPTIONAL
+
+
+def test_no_module_is_past_its_size() -> None:
+    long = {str(file.relative_to(PACKAGE)): len(file.read_text().splitlines()) for file in FILES}
+    assert not {name: lines for name, lines in long.items() if lines > 300}
+
+
+def test_top_level_names_are_few_and_exist() -> None:
+    import bayeslim
+
+    assert len(bayeslim.__all__) <= 40
+    assert all(hasattr(bayeslim, name) for name in bayeslim.__all__)
