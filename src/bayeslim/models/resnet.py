@@ -1,0 +1,184 @@
+"""Residual networks for 32x32 images."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["BasicBlock", "PreActivationBlock", "resnet18", "resnet34", "resnet_k_tied"]
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut: `relu(BN(conv(relu(BN(conv(x))))) + shortcut(x))`.
+
+    The shortcut is the identity, or a 1x1 convolution with BN where the shape changes
+    (He et al. 2016, "Deep residual learning", option B).
+
+    Args:
+        channels: channels of the input.
+        out: channels of the output.
+        stride: of the first convolution and the shortcut.
+
+    Shape:
+        (batch, channels, height, width) -> (batch, out, height / stride, width / stride)
+
+    Example:
+        >>> BasicBlock(8, 16, stride=2)(torch.zeros(2, 8, 6, 6)).shape
+        torch.Size([2, 16, 3, 3])
+    """
+
+    def __init__(self, channels: int, out: int, stride: int = 1) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, out, 3, stride, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(out)
+        self.conv2 = nn.Conv2d(out, out, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(out)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or channels != out:
+            projection = nn.Conv2d(channels, out, 1, stride, bias=False)
+            self.shortcut = nn.Sequential(projection, nn.BatchNorm2d(out))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the block."""
+        hidden = torch.relu(self.norm1(self.conv1(x)))
+        return torch.relu(torch.add(self.norm2(self.conv2(hidden)), self.shortcut(x)))
+
+
+class PreActivationBlock(nn.Module):
+    """The block of TensorFlow Probability's `bayesian_resnet`: `h = relu(BN(x))`, then
+    `conv(relu(BN(conv(h)))) + projection(h)`.
+
+    The projection is always there, even where the shape stays: the original code compares the channels
+    with the image's height. Batch normalisation has Keras' constants (eps 1e-3, running averages that
+    move by 0.01). Keras pads a strided convolution only at the far side, torch at both: with stride 2
+    the kernels sit one pixel to the left and above.
+
+    Args:
+        channels: channels of the input.
+        out: channels of the output.
+        stride: of the first convolution and the projection.
+
+    Shape:
+        (batch, channels, height, width) -> (batch, out, height / stride, width / stride)
+
+    Example:
+        >>> PreActivationBlock(8, 16, stride=2)(torch.zeros(2, 8, 6, 6)).shape
+        torch.Size([2, 16, 3, 3])
+    """
+
+    def __init__(self, channels: int, out: int, stride: int = 1) -> None:
+        super().__init__()
+        self.norm1 = _keras_norm(channels)
+        self.projection = nn.Conv2d(channels, out, 1, stride)
+        self.conv1 = nn.Conv2d(channels, out, 3, stride, padding=1)
+        self.norm2 = _keras_norm(out)
+        self.conv2 = nn.Conv2d(out, out, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the block."""
+        active = torch.relu(self.norm1(x))
+        hidden = torch.relu(self.norm2(self.conv1(active)))
+        return torch.add(self.conv2(hidden), self.projection(active))
+
+
+def resnet18(classes: int = 10, width: int = 64) -> nn.Sequential:
+    """ResNet-18 for small images: a 3x3 stem without pooling, then [2, 2, 2, 2] basic blocks.
+
+    conv 3x3-BN-ReLU; stages of `width` x (1, 2, 4, 8) channels with strides 1, 2, 2, 2; global average;
+    linear (He et al. 2016, in the CIFAR form that csgmcmc and Ke & Fan 2022 use). 11 173 962 parameters.
+
+    Args:
+        classes: number of outputs.
+        width: channels of the first stage.
+
+    Shape:
+        (batch, 3, height, width) -> (batch, classes); meant for 32x32, works for any size
+
+    Example:
+        >>> resnet18(width=8)(torch.zeros(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
+    """
+    return _resnet((2, 2, 2, 2), classes, width)
+
+
+def resnet34(classes: int = 10, width: int = 64) -> nn.Sequential:
+    """ResNet-34 for small images: `resnet18` with [3, 4, 6, 3] basic blocks.
+
+    The network of Ke & Fan 2022 for CIFAR-100; 21 282 122 parameters for 10 classes.
+
+    Args:
+        classes: number of outputs.
+        width: channels of the first stage.
+
+    Shape:
+        (batch, 3, height, width) -> (batch, classes); meant for 32x32, works for any size
+
+    Example:
+        >>> resnet34(width=8)(torch.zeros(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
+    """
+    return _resnet((3, 4, 6, 3), classes, width)
+
+
+def resnet_k_tied(classes: int = 10) -> nn.Sequential:
+    """The residual network of the k-tied Normal paper: four pre-activation blocks, nine 3x3 convolutions.
+
+    conv 3x3 64; blocks of 64, 128, 256, 512 channels with strides 1, 2, 2, 2; BN-ReLU, average over 4x4,
+    linear (Swiatkowski et al. 2020, table 5; the code is TensorFlow Probability's `bayesian_resnet`). The
+    paper says ResNet-18, its parameter counts say this: 4 901 568 kernel weights, 2 954 biases and 1 984
+    normalised channels, so `2 * kernels + biases + 4 * channels = 9 814 026` with mean-field kernels.
+
+    Args:
+        classes: number of outputs.
+
+    Shape:
+        (batch, 3, 32, 32) -> (batch, classes)
+
+    Example:
+        >>> resnet_k_tied()(torch.zeros(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
+    """
+    return nn.Sequential(
+        OrderedDict[str, nn.Module](
+            stem=nn.Conv2d(3, 64, 3, padding=1),
+            blocks=nn.Sequential(
+                PreActivationBlock(64, 64),
+                PreActivationBlock(64, 128, stride=2),
+                PreActivationBlock(128, 256, stride=2),
+                PreActivationBlock(256, 512, stride=2),
+            ),
+            norm=_keras_norm(512),
+            relu=nn.ReLU(),
+            pool=nn.AvgPool2d(4),
+            flatten=nn.Flatten(),
+            head=nn.Linear(512, classes),
+        )
+    )
+
+
+def _resnet(depths: Sequence[int], classes: int, width: int) -> nn.Sequential:
+    blocks: list[nn.Module] = []
+    channels = width
+    for stage, depth in enumerate(depths):
+        out = width * 2**stage
+        for position in range(depth):
+            blocks.append(BasicBlock(channels, out, 2 if stage > 0 and position == 0 else 1))
+            channels = out
+    return nn.Sequential(
+        OrderedDict[str, nn.Module](
+            stem=nn.Conv2d(3, width, 3, padding=1, bias=False),
+            norm=nn.BatchNorm2d(width),
+            relu=nn.ReLU(),
+            blocks=nn.Sequential(*blocks),
+            pool=nn.AdaptiveAvgPool2d(1),
+            flatten=nn.Flatten(),
+            head=nn.Linear(channels, classes),
+        )
+    )
+
+
+def _keras_norm(channels: int) -> nn.BatchNorm2d:
+    return nn.BatchNorm2d(channels, eps=1e-3, momentum=0.01)
