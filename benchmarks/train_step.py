@@ -36,9 +36,7 @@ def make_step(model: nn.Module, compile: bool) -> Callable[[], None]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=None, help="JSON file to write")
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--steps", type=int, default=10, help="steps per round and variant")

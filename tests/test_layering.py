@@ -19,7 +19,10 @@ ORDER = [
     "layers",
     "using",
     "kl",
+    "surgery",
     "convert",
+    "collapse",
+    "moped",
     "models",
     "methods",
     "metrics",
@@ -32,6 +35,7 @@ ORDER = [
     "optim",
     "predictive",
     "training",
+    "analysis",
     "data",
     "experiments",
 ]

@@ -1,5 +1,6 @@
 """Sparse Bayesian neural networks: networks that say how sure they are, and that shrink themselves."""
 
+from bayeslim import analysis as analysis
 from bayeslim import data as data
 from bayeslim import layers as layers
 from bayeslim import likelihoods as likelihoods
@@ -9,6 +10,8 @@ from bayeslim import moment_rules as moment_rules
 from bayeslim import posteriors as posteriors
 from bayeslim import priors as priors
 from bayeslim import schedules as schedules
+from bayeslim.analysis import refresh_batchnorm_ as refresh_batchnorm_
+from bayeslim.collapse import collapse_ as collapse_
 from bayeslim.convert import bayesianize_ as bayesianize_
 from bayeslim.estimators import flipout as flipout
 from bayeslim.estimators import local_reparam as local_reparam
@@ -22,6 +25,7 @@ from bayeslim.likelihoods import Bernoulli as Bernoulli
 from bayeslim.likelihoods import Categorical as Categorical
 from bayeslim.methods import METHODS as METHODS
 from bayeslim.methods import mlp as mlp
+from bayeslim.moped import moped as moped
 from bayeslim.optim import param_groups as param_groups
 from bayeslim.predictive import Prediction as Prediction
 from bayeslim.predictive import evaluate as evaluate
@@ -42,7 +46,9 @@ __all__ = [
     "Gaussian",
     "History",
     "Prediction",
+    "analysis",
     "bayesianize_",
+    "collapse_",
     "data",
     "evaluate",
     "fit",
@@ -58,6 +64,7 @@ __all__ = [
     "models",
     "moment_rules",
     "moments",
+    "moped",
     "named_kl",
     "named_sparsity",
     "nelbo",
@@ -65,6 +72,7 @@ __all__ = [
     "posteriors",
     "predict",
     "priors",
+    "refresh_batchnorm_",
     "save",
     "schedules",
     "sparsity",

@@ -80,11 +80,10 @@ LAYERS = _by_name(
     layers.ConvTranspose1d,
     layers.ConvTranspose2d,
     layers.ConvTranspose3d,
+    layers.Embedding,
 )
-OPS = _by_name(ops.LinearOp, ops.ConvOp, ops.ConvTransposeOp)
-POSTERIORS = _by_name(
-    posteriors.MeanField, posteriors.Multiplicative, posteriors.KTied, posteriors.MatrixNormal
-)
+OPS = _by_name(ops.LinearOp, ops.EmbeddingOp, ops.ConvOp, ops.ConvTransposeOp)
+POSTERIORS = _by_name(posteriors.MeanField, posteriors.Multiplicative, posteriors.KTied, posteriors.MatrixNormal)
 PRIORS = _by_name(
     priors.Normal,
     priors.HeNormal,
@@ -222,7 +221,7 @@ def _build_layer(description: Description) -> layers.BayesLayer:
     if isinstance(bias, dict):
         arguments |= {"bias_posterior": _posterior_factory(bias), "bias_prior": _build_prior(bias)}
         shape = bias["shape"]
-    return LAYERS[description["bayes"]]._build(
+    return LAYERS[description["bayes"]].around(
         OPS[op_name](**_tuples(options)),
         torch.empty(weight["shape"]),
         None if bias is None else torch.empty(shape),

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
+from torch.nn.utils import parametrize
 
 from bayeslim import layers
 from bayeslim.estimators import local_reparam
-from bayeslim.layers.base import BayesLayer
-from bayeslim.posteriors.base import PosteriorFactory
+from bayeslim.posteriors.base import Posterior, PosteriorFactory
 from bayeslim.posteriors.mean_field import MeanField
-from bayeslim.priors.base import Prior
+from bayeslim.priors.base import Prior, PriorFactory
+from bayeslim.surgery import replaced, topmost, with_hooks
 
 __all__ = ["CONVERTERS", "bayesianize_"]
 
-CONVERTERS: dict[type[nn.Module], Callable[..., BayesLayer]] = {
+CONVERTERS: dict[type[nn.Module], Callable[..., nn.Module]] = {
     nn.Linear: layers.Linear.from_torch,
     nn.Conv1d: layers.Conv1d.from_torch,
     nn.Conv2d: layers.Conv2d.from_torch,
@@ -24,6 +26,10 @@ CONVERTERS: dict[type[nn.Module], Callable[..., BayesLayer]] = {
     nn.ConvTranspose1d: layers.ConvTranspose1d.from_torch,
     nn.ConvTranspose2d: layers.ConvTranspose2d.from_torch,
     nn.ConvTranspose3d: layers.ConvTranspose3d.from_torch,
+    nn.Embedding: layers.Embedding.from_torch,
+    nn.LSTM: layers.LSTM.from_torch,
+    nn.GRU: layers.GRU.from_torch,
+    nn.MultiheadAttention: layers.MultiheadAttention.from_torch,
 }
 """The exact torch type of a layer -> what builds its Bayesian counterpart."""
 
@@ -32,46 +38,82 @@ def bayesianize_(
     model: nn.Module,
     *,
     posterior: PosteriorFactory = MeanField,
-    prior: Prior | None = None,
+    prior: Prior | PriorFactory | None = None,
     estimator: Callable[..., Any] = local_reparam,
     bias_posterior: PosteriorFactory | None = None,
-    bias_prior: Prior | None = None,
+    bias_prior: Prior | PriorFactory | None = None,
     where: Callable[[str, nn.Module], bool] = lambda name, module: True,
+    overrides: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> nn.Module:
     """Replace the layers of `model` by Bayesian ones whose means are the present weights.
+
+    Device, dtype, training mode, hooks and `requires_grad` stay as they are. A layer used in several places stays
+    one layer, and weights tied between layers become one shared posterior, whose KL counts once; each layer then
+    draws from it on its own. Attention and recurrent layers are replaced as a whole, and an
+    `nn.TransformerEncoderLayer` around converted children by a class that calls them (torch's has a fused path
+    that would pass them by).
 
     Args:
         model: any module; changed in place.
         posterior: builds the posterior around a weight.
-        prior: prior over the weights; `Normal(0, 1)` when None.
+        prior: prior over the weights, or what builds one from a weight; `Normal(0, 1)` when None.
         estimator: how the layers use their posterior.
         bias_posterior: builds a posterior around a bias; None keeps biases point estimates.
         bias_prior: prior over the biases; the weights' prior when None.
         where: keeps a layer as it is where this returns False for (name, module).
+        overrides: other choices for some layers, e.g. `{"head": {"prior": Normal(0, 0.1)}}`.
 
     Returns:
-        `model`; when `model` itself is a layer in the table, its Bayesian counterpart.
+        `model`; when `model` itself is a layer in the table or an `nn.TransformerEncoderLayer`, its Bayesian
+        counterpart: use that one from then on.
 
     Raises:
-        ValueError: if no layer matched, naming the types that were seen.
+        ValueError: if no layer matched (naming the types that were seen), a name in `overrides` does not exist,
+            or a layer cannot be converted faithfully. `model` is then unchanged.
 
     Example:
         >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
         >>> bayesianize_(net, where=lambda name, module: name != "2")
     """
-    options = {
+    common = {
         "posterior": posterior,
         "prior": prior,
         "estimator": estimator,
         "bias_posterior": bias_posterior,
         "bias_prior": bias_prior,
     }
-    # A module that stands in several places stays one module: every name is visited.
-    matched = {
-        name: module
-        for name, module in model.named_modules(remove_duplicate=False)
-        if type(module) in CONVERTERS and where(name, module)
+    matched = _matched(model, where)
+    names = {name for name, _ in model.named_modules(remove_duplicate=False)}
+    unknown = set(overrides or ()) - names
+    if unknown:
+        raise ValueError(f"`overrides` names no layer of `model`: {', '.join(sorted(unknown))}")
+    _refuse_half_tied(model, matched)
+    converted: dict[int, nn.Module] = {}
+    shared: dict[int, tuple[Posterior, Prior]] = {}
+    for name, module in matched:
+        if id(module) not in converted:
+            converted[id(module)] = _converted(module, common | dict((overrides or {}).get(name, {})), shared)
+    encoders = {
+        id(module): module
+        for module in model.modules()
+        if type(module) is nn.TransformerEncoderLayer and any(id(part) in converted for part in module.modules())
     }
+    model = replaced(model, converted)
+    return replaced(model, {key: with_hooks(layers.TransformerEncoderLayer(old), old) for key, old in encoders.items()})
+
+
+def _matched(model: nn.Module, where: Callable[[str, nn.Module], bool]) -> list[tuple[str, nn.Module]]:
+    """The layers to convert, refused where that would lose something."""
+
+    def wanted(name: str, module: nn.Module) -> bool:
+        # A parametrised layer is of a class made on the fly, below the one it was.
+        kind = type(module).__mro__[1] if parametrize.is_parametrized(module) else type(module)
+        return kind in CONVERTERS and where(name, module)
+
+    for name, parameter in model.named_parameters():
+        if is_lazy(parameter):
+            raise ValueError(f"{name} has no shape yet: run one batch through the network before converting it")
+    matched = topmost(model, wanted)
     if not matched:
         seen = sorted({type(module).__name__ for module in model.modules()})
         known = ", ".join(kind.__name__ for kind in CONVERTERS)
@@ -79,12 +121,42 @@ def bayesianize_(
             f"no layer of `model` was converted: it holds {', '.join(seen)}; convertible are "
             f"{known}, and `where` must accept at least one of them"
         )
-    converted = {
-        module: CONVERTERS[type(module)](module, **options).train(module.training)
-        for module in dict.fromkeys(matched.values())
-    }
-    if "" in matched:
-        return converted[model]
-    for name, module in matched.items():
-        model.set_submodule(name, converted[module])
-    return model
+    for name, module in matched:
+        hidden = hasattr(module, "weight") and "weight" not in module._parameters
+        if parametrize.is_parametrized(module) or hidden:
+            raise ValueError(
+                f"the weight of layer {name!r} is computed from other parameters (weight norm, spectral norm, "
+                "pruning ...): remove that first, or leave the layer out by `where`"
+            )
+    return matched
+
+
+def _refuse_half_tied(model: nn.Module, matched: list[tuple[str, nn.Module]]) -> None:
+    """Raise for a weight that would have a posterior in one layer and not in another."""
+    converted = {id(part) for _, module in matched for part in module.modules()}
+    owners: dict[int, list[tuple[str, nn.Module]]] = {}
+    for name, module in model.named_modules():
+        for parameter in module.parameters(recurse=False):
+            owners.setdefault(id(parameter), []).append((name, module))
+    for users in owners.values():
+        inside = [(name, module) for name, module in users if id(module) in converted]
+        simple = all(type(module) in (nn.Linear, nn.Embedding) for _, module in users)
+        if inside and len(users) > 1 and not (simple and len(inside) == len(users)):
+            raise ValueError(
+                f"layers {', '.join(repr(name) for name, _ in users)} share a parameter, which only nn.Linear and "
+                "nn.Embedding layers that are all converted can keep: untie them, or leave all out by `where`"
+            )
+
+
+def _converted(module: nn.Module, options: dict[str, Any], shared: dict[int, tuple[Posterior, Prior]]) -> nn.Module:
+    """The Bayesian counterpart of one layer; a weight seen before brings its posterior along."""
+    layer = CONVERTERS[type(module)](module, **options).train(module.training)
+    if isinstance(layer, layers.BayesLayer):
+        weight = module.get_parameter("weight")
+        layer.weight.requires_grad_(weight.requires_grad)
+        layer.weight, layer.prior = shared.setdefault(id(weight), (layer.weight, layer.prior))
+        if isinstance(layer.bias, nn.Parameter | nn.Module):
+            layer.bias.requires_grad_(module.get_parameter("bias").requires_grad)
+    elif not any(parameter.requires_grad for parameter in module.parameters()):
+        layer.requires_grad_(False)
+    return with_hooks(layer, module)

@@ -18,6 +18,8 @@ from bayeslim.posteriors.base import Posterior
 __all__ = [
     "Bias",
     "Estimator",
+    "bias_mean",
+    "bias_sample",
     "check_estimator",
     "flipout",
     "independent_draws",
@@ -36,7 +38,7 @@ VARIANCE_FLOOR = 1e-16
 
 def mean_only(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
     """Use the posterior mean: a deterministic network."""
-    return op(x, posterior.mean(), _mean(bias))
+    return op(x, posterior.mean(), bias_mean(bias))
 
 
 def weight_sample(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
@@ -45,7 +47,7 @@ def weight_sample(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor
     Every draw is a network: outputs have the right joint distribution over examples, positions and
     tokens, at the price of noisier gradients than `local_reparam`.
     """
-    return op(x, posterior.rsample(), _sample(bias))
+    return op(x, posterior.rsample(), bias_sample(bias))
 
 
 def local_reparam(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
@@ -56,7 +58,7 @@ def local_reparam(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor
     tokens of a sequence the correlation is lost, so pooled outputs look far too certain: right for
     training, not for prediction there (see `independent_draws`).
     """
-    mean = op(x, posterior.mean(), _mean(bias))
+    mean = op(x, posterior.mean(), bias_mean(bias))
     std = _output_variance(posterior, op, x, bias).clamp_min(VARIANCE_FLOOR).sqrt()
     return torch.addcmul(mean, std.to(mean.dtype), torch.randn_like(mean))
 
@@ -67,8 +69,8 @@ def flipout(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
     `y = op(x, mean) + s * op(r * x, W - mean)` with signs `r` per example and input channel and `s`
     per example and output channel. Valid only for a factorised, symmetric posterior.
     """
-    check_estimator(flipout, posterior)
-    mean, mean_bias = posterior.mean(), _mean(bias)
+    check_estimator(flipout, posterior, op)
+    mean, mean_bias = posterior.mean(), bias_mean(bias)
     noise = posterior.rsample() - mean
     noise_bias = bias.rsample() - bias.mean() if isinstance(bias, Posterior) else None
     output = op(x, mean, mean_bias)
@@ -83,9 +85,14 @@ def moments(posterior: Posterior, op: Op, x: Tensor | Gaussian, bias: Bias) -> G
     `mean = op(m, W)`, `variance = Var_W[op(m, W)] + op(v, W^2 + Var[W])`. Exact for one layer.
     """
     mean_in = x.mean if isinstance(x, Gaussian) else x
-    mean = op(mean_in, posterior.mean(), _mean(bias))
+    mean = op(mean_in, posterior.mean(), bias_mean(bias))
     variance = _output_variance(posterior, op, mean_in, bias)
     if isinstance(x, Gaussian):
+        if op.repeats_inputs:
+            raise TypeError(
+                "moments of an uncertain input need padding_mode='zeros' or 'circular': reflected and replicated "
+                "borders repeat inputs, whose correlation would be lost"
+            )
         second_moment = posterior.mean().square() + posterior.variance()
         variance = variance + op(x.variance, second_moment)
     return Gaussian(mean, variance)
@@ -97,36 +104,43 @@ def independent_draws(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Te
     One vector per example has no positions to correlate: there local reparameterisation is exact
     for every example and cheaper. Everything else samples the weight.
     """
-    estimator = local_reparam if isinstance(op, LinearOp) and x.ndim <= 2 else weight_sample
+    vectors = isinstance(op, LinearOp) and op.numeric_input and x.ndim <= 2
+    estimator = local_reparam if vectors else weight_sample
     return estimator(posterior, op, x, bias)
 
 
-def check_estimator(estimator: Callable[..., object], posterior: Posterior) -> None:
-    """Raise TypeError for a pair that would be biased."""
+def check_estimator(estimator: Callable[..., object], posterior: Posterior, op: Op) -> None:
+    """Raise TypeError for a combination that would be biased or meaningless."""
     if estimator is flipout and not posterior.factorised:
         raise TypeError(
             f"flipout needs a factorised posterior, got {type(posterior).__name__} (random signs "
             "would destroy its correlations): use weight_sample or local_reparam"
         )
+    if estimator is flipout and not op.numeric_input:
+        raise TypeError(
+            f"flipout needs inputs with a sign, {type(op).__name__} takes indices: use weight_sample or local_reparam"
+        )
 
 
-def _mean(bias: Bias) -> Tensor | None:
+def bias_mean(bias: Bias) -> Tensor | None:
+    """The mean of a bias of any kind."""
     return bias.mean() if isinstance(bias, Posterior) else bias
 
 
-def _sample(bias: Bias) -> Tensor | None:
+def bias_sample(bias: Bias) -> Tensor | None:
+    """A draw of a bias, or the point estimate."""
     return bias.rsample() if isinstance(bias, Posterior) else bias
 
 
 def _output_variance(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
     """`Var[op(x, W) + b]`, in float32 where float16 would underflow."""
     kind = x.device.type
-    half = x.dtype == torch.float16
+    x = x.float() if x.dtype == torch.float16 else x
     if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16:
         with torch.autocast(kind, enabled=False):
-            variance = posterior.output_variance(op, x.float())
+            variance = posterior.output_variance(op, x)
     else:
-        variance = posterior.output_variance(op, x.float() if half else x)
+        variance = posterior.output_variance(op, x)
     if isinstance(bias, Posterior):
         variance = variance + op.per_channel(bias.variance())
     return variance

@@ -32,8 +32,7 @@ class Gaussian:
     def __init__(self, mean: Tensor, variance: Tensor) -> None:
         if mean.shape != variance.shape:
             raise ValueError(
-                f"`mean` and `variance` must have the same shape, got {tuple(mean.shape)} and "
-                f"{tuple(variance.shape)}"
+                f"`mean` and `variance` must have the same shape, got {tuple(mean.shape)} and {tuple(variance.shape)}"
             )
         self.mean, self.variance = mean, variance
 
@@ -50,6 +49,10 @@ class Gaussian:
     @property
     def ndim(self) -> int:
         """The number of axes."""
+        return self.mean.ndim
+
+    def dim(self) -> int:
+        """The number of axes, as torch's modules ask for it."""
         return self.mean.ndim
 
     def rsample(self) -> Tensor:

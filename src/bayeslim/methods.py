@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bayeslim import estimators, models
 from bayeslim.convert import bayesianize_
@@ -31,6 +31,11 @@ class Method:
     estimator: Callable[..., Any]
 
 
+def _two_tied(init: Tensor, **options: float) -> KTied:
+    """Rank 2, or 1 for a layer with a single input or output."""
+    return KTied(init, k=min(2, init.shape[0], init[0].numel()), **options)
+
+
 METHODS: dict[str, Method] = {
     "graves": Method(MeanField, functools.partial(Normal, 0.0, 1.0), estimators.weight_sample),
     "bbb": Method(MeanField, ScaleMixture, estimators.weight_sample),
@@ -46,9 +51,7 @@ METHODS: dict[str, Method] = {
         functools.partial(GammaARD, a=0.51, b=1e-8),
         estimators.local_reparam,
     ),
-    "k-tied": Method(
-        functools.partial(KTied, k=2), functools.partial(Normal, 0.0, 0.3), estimators.weight_sample
-    ),
+    "k-tied": Method(_two_tied, functools.partial(Normal, 0.0, 0.3), estimators.weight_sample),
     "vdp": Method(MeanField, functools.partial(Normal, 0.0, 1.0), estimators.moments),
 }
 """The methods by name. Any part can be replaced by an argument of `mlp` or `bayesianize_`."""

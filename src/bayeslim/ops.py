@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +26,8 @@ class Op(ABC):
     """
 
     groups: int = 1
+    numeric_input: ClassVar[bool] = True
+    """Whether the input holds numbers to multiply; False for indices, which have no signs or squares."""
 
     @abstractmethod
     def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -46,6 +49,11 @@ class Op(ABC):
     @abstractmethod
     def random_signs(self, like: Tensor) -> Tensor:
         """Draw independent signs, one per example and channel of `like`, broadcastable to it."""
+
+    @property
+    def repeats_inputs(self) -> bool:
+        """Whether one output can see one input element several times, as copies made by padding."""
+        return False
 
     def squared(self, x: Tensor) -> Tensor:
         """The input of the variance path, see the class docstring."""
@@ -84,6 +92,28 @@ class LinearOp(Op):
 
 
 @dataclass(frozen=True)
+class EmbeddingOp(LinearOp):
+    """`y = W[x]` for indices `x`: row `x` of the weight (rows, features), a linear map of one-hot input.
+
+    Rows of `padding_index` give zeros, whatever the weight holds there.
+    """
+
+    numeric_input: ClassVar[bool] = False
+    padding_index: int | None = None
+
+    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Look up the rows `x` (any shape of integers)."""
+        if bias is not None:
+            raise ValueError("an embedding has no bias")
+        rows = F.embedding(x, weight)
+        return rows if self.padding_index is None else rows * (x != self.padding_index)[..., None]
+
+    def squared(self, x: Tensor) -> Tensor:
+        """The indices themselves: `Var[W[x]] = Var[W][x]`."""
+        return x
+
+
+@dataclass(frozen=True)
 class ConvOp(Op):
     """Convolution over the last `dimensions` axes, with torch's meaning of every option."""
 
@@ -115,13 +145,15 @@ class ConvOp(Op):
         """See `Op.random_signs`; all positions of a channel share one sign."""
         return _signs([*like.shape[: -self.dimensions], *[1] * self.dimensions], like)
 
+    @property
+    def repeats_inputs(self) -> bool:
+        """True for reflecting and replicating padding."""
+        return self.padding_mode in ("reflect", "replicate")
+
     def _pad_amounts(self, kernel: torch.Size) -> list[int]:
         """Amounts for `F.pad`, last axis first, as (left, right) pairs."""
         if isinstance(self.padding, str):
-            totals = [
-                d * (k - 1) if self.padding == "same" else 0
-                for d, k in zip(self.dilation, kernel, strict=True)
-            ]
+            totals = [d * (k - 1) if self.padding == "same" else 0 for d, k in zip(self.dilation, kernel, strict=True)]
             pairs = [(total // 2, total - total // 2) for total in totals]
         else:
             pairs = [(amount, amount) for amount in self.padding]

@@ -136,7 +136,7 @@ def constant_then_linear(hold: float = 0.5) -> Schedule:
 
 
 def cosine_cycles(cycles: int = 1) -> Schedule:
-    r"""`(1 + cos(pi t / L)) / 2` over `cycles` cycles of `L` steps (Zhang et al. 2020, eq. 1).
+    r"""`(1 + cos(pi t / L)) / 2` over `cycles` cycles of `L` steps (Zhang et al. 2020).
 
     `L` is rounded up, as there: the last cycle may be cut short, but the run never ends in a restart.
 

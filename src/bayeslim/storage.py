@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
+from safetensors.torch import load as deserialise
 from safetensors.torch import save as serialise
 from torch import Tensor
 
@@ -38,9 +39,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # less the umask
     except OSError as error:
-        raise OSError(
-            f"cannot write to the folder {folder} ({error.strerror}): choose another `path`"
-        ) from error
+        raise OSError(f"cannot write to the folder {folder} ({error.strerror}): choose another `path`") from error
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
@@ -74,7 +73,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str,
         facts: anything `json.dumps` takes.
     """
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    text = json.dumps(facts, sort_keys=True, allow_nan=True)
+    text = json.dumps(facts, allow_nan=True)
     metadata = {
         "bayeslim_version": str(FORMAT_VERSION),
         "bayeslim_facts": text,
@@ -92,23 +91,23 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
+    # Read at once: mapped tensors would change whenever another process writes to the file.
+    content = path.read_bytes()
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError, OverflowError, RuntimeError) as error:
+        tensors = deserialise(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    except (SafetensorError, AssertionError, KeyError, ValueError, OverflowError, RuntimeError) as error:
         raise ValueError(
             f"{path} is not a readable safetensors file ({error}): it may be cut short or damaged; "
             "restore it from a copy"
         ) from error
+    metadata = header.get("__metadata__") or {}
     missing = {"bayeslim_version", "bayeslim_facts", "bayeslim_sha256"} - metadata.keys()
     if missing:
         raise ValueError(f"{path} was not written by bayeslim: it lacks {', '.join(sorted(missing))}")
     version = metadata["bayeslim_version"]
-    if not version.isdecimal() or int(version) > FORMAT_VERSION:
-        raise ValueError(
-            f"{path} has format version {version}, this bayeslim reads up to {FORMAT_VERSION}: upgrade"
-        )
+    if not version.isdecimal() or not 1 <= int(version) <= FORMAT_VERSION:
+        raise ValueError(f"{path} has format version {version}, this bayeslim reads up to {FORMAT_VERSION}: upgrade")
     if _digest(tensors, metadata["bayeslim_facts"]) != metadata["bayeslim_sha256"]:
         raise ValueError(f"{path} is damaged: its checksum does not match; restore it from a copy")
     try:

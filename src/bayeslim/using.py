@@ -36,7 +36,7 @@ def using(model: nn.Module, estimator: Callable[..., Any]) -> Iterator[nn.Module
     layers = [module for module in model.modules() if isinstance(module, BayesLayer)]
     for layer in layers:
         for posterior, _ in layer.posteriors_and_priors():
-            check_estimator(estimator, posterior)
+            check_estimator(estimator, posterior, layer.op)
     before = [layer.estimator for layer in layers]
     try:
         for layer in layers:

@@ -25,9 +25,7 @@ def put(path: Path, content: bytes = b"content") -> Path:
     return path
 
 
-def test_folders_are_searched_in_order(
-    tmp_path: Path, isolated: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_are_searched_in_order(tmp_path: Path, isolated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert data_folders() == (isolated,)
     monkeypatch.setenv("BAYESLIM_DATA", str(tmp_path / "named"))
     assert data_folders(tmp_path) == (tmp_path, tmp_path / "named", isolated)

@@ -84,9 +84,7 @@ def test_folder_reviews_are_sorted_by_number(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_bad_lines_are_named(
-    tmp_path: Path, line: bytes, problem: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_lines_are_named(tmp_path: Path, line: bytes, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_lines(tmp_path, [*encoded(REVIEWS[0]), line], monkeypatch)
     with pytest.raises(ValueError, match=f"line 2, {problem}") as caught:
         imdb("train", tmp_path)

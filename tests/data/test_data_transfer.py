@@ -134,9 +134,7 @@ def test_a_broken_connection_is_continued(server: Server, target: Path) -> None:
     assert target.read_bytes() == CONTENT
 
 
-def test_a_connection_that_keeps_breaking_leaves_a_part_for_the_next_call(
-    server: Server, target: Path
-) -> None:
+def test_a_connection_that_keeps_breaking_leaves_a_part_for_the_next_call(server: Server, target: Path) -> None:
     server.breaks_left = 2
     with pytest.raises(DownloadError, match="broke off after 225000 of 300000 bytes"):
         download(server.url("breaks"), target, SHA256, attempts=2)
@@ -263,8 +261,6 @@ def test_concurrent_loads_unpack_an_archive_once(server: Server, tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
 
 
-def test_progress_is_shown_on_request(
-    server: Server, target: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_progress_is_shown_on_request(server: Server, target: Path, capsys: pytest.CaptureFixture[str]) -> None:
     download(server.url(), target, SHA256, progress=True)
     assert "plain" in capsys.readouterr().out

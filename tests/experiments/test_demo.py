@@ -32,7 +32,5 @@ def test_doubts_are_the_most_uncertain() -> None:
     result, model, doubts = demo.run(config, progress=False)
     _, (x, _) = demo._digits(config.test_part, config.seed)
     entropy = bl.predict(model, x, samples=5, seed=config.seed).entropy
-    assert [doubt.entropy for doubt in doubts] == pytest.approx(
-        entropy.sort(descending=True).values[:5].tolist()
-    )
+    assert [doubt.entropy for doubt in doubts] == pytest.approx(entropy.sort(descending=True).values[:5].tolist())
     assert set(result.sparsity_per_layer) == {"0", "2", "4"}

@@ -50,9 +50,7 @@ def test_docstring_examples() -> None:
 @pytest.mark.parametrize("bins", [1, 7, 15, 100])
 def test_ece_matches_torchmetrics(dtype: torch.dtype, bins: int) -> None:
     probabilities, labels = predictions(dtype=dtype)
-    expected = multiclass_calibration_error(
-        probabilities, labels, num_classes=4, n_bins=bins, norm="l1"
-    ).item()
+    expected = multiclass_calibration_error(probabilities, labels, num_classes=4, n_bins=bins, norm="l1").item()
     ours = expected_calibration_error(probabilities, labels, bins)
     assert ours == pytest.approx(expected, rel=1e-5)  # torchmetrics computes in float32
     assert ours > 0.05
@@ -101,9 +99,7 @@ def test_ece_of_perfect_and_worst_predictions() -> None:
 def test_reliability_curve_matches_sklearn(dtype: torch.dtype, bins: int) -> None:
     probabilities, labels = predictions(dtype=dtype)
     confidence, predicted = probabilities.double().max(1)
-    accuracy, mean_confidence = calibration_curve(
-        (predicted == labels).numpy(), confidence.numpy(), n_bins=bins
-    )
+    accuracy, mean_confidence = calibration_curve((predicted == labels).numpy(), confidence.numpy(), n_bins=bins)
     curve = reliability_curve(probabilities, labels, bins)
     kept = curve.count > 0
     assert curve.confidence[kept].tolist() == pytest.approx(mean_confidence.tolist(), rel=1e-12)

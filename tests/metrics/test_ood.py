@@ -17,9 +17,7 @@ from bayeslim.metrics import auroc, fpr_at_tpr, ood
 DTYPES = [torch.float32, torch.float64]
 
 
-def score_pair(
-    dtype: torch.dtype = torch.float64, ties: bool = False, seed: int = 0
-) -> tuple[Tensor, Tensor]:
+def score_pair(dtype: torch.dtype = torch.float64, ties: bool = False, seed: int = 0) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     scores_in = torch.randn(83, generator=generator, dtype=dtype)
     scores_out = torch.randn(60, generator=generator, dtype=dtype) + 1
@@ -65,9 +63,7 @@ def test_auroc_edges() -> None:
 @pytest.mark.parametrize("tpr", [0.01, 0.5, 0.8, 0.95, 1.0])
 def test_fpr_matches_the_roc_curve(dtype: torch.dtype, ties: bool, tpr: float) -> None:
     scores_in, scores_out = score_pair(dtype, ties)
-    false_rates, true_rates, _ = sklearn_metrics.roc_curve(
-        *stacked(scores_in, scores_out), drop_intermediate=False
-    )
+    false_rates, true_rates, _ = sklearn_metrics.roc_curve(*stacked(scores_in, scores_out), drop_intermediate=False)
     expected = float(false_rates[np.argmax(true_rates >= tpr)])
     assert fpr_at_tpr(scores_in, scores_out, tpr) == pytest.approx(expected, rel=1e-12)
 

@@ -125,9 +125,7 @@ def test_perfect_worst_and_uniform_classes() -> None:
 @pytest.mark.parametrize("shape", [(20,), (10, 3), ()])
 def test_rmse_matches_sklearn(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     mean, _, y = regression(shape, dtype)
-    expected = sklearn_metrics.root_mean_squared_error(
-        y.double().flatten().numpy(), mean.double().flatten().numpy()
-    )
+    expected = sklearn_metrics.root_mean_squared_error(y.double().flatten().numpy(), mean.double().flatten().numpy())
     assert rmse(mean, y) == pytest.approx(expected, rel=1e-12)
     assert rmse(y, y) == 0.0
 
@@ -137,9 +135,7 @@ def test_rmse_matches_sklearn(dtype: torch.dtype, shape: tuple[int, ...]) -> Non
 def test_gaussian_nll_matches_scipy(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     mean, std, y = regression(shape, dtype)
     variance = std.square()
-    expected = -stats.norm.logpdf(
-        y.double().numpy(), mean.double().numpy(), variance.double().sqrt().numpy()
-    ).mean()
+    expected = -stats.norm.logpdf(y.double().numpy(), mean.double().numpy(), variance.double().sqrt().numpy()).mean()
     assert gaussian_nll(mean, variance, y) == pytest.approx(expected, rel=1e-12)
 
 
@@ -262,9 +258,7 @@ LABELS = torch.tensor([0, 1])
         ),
     ],
 )
-def test_bad_probabilities(
-    score: ClassScore, probabilities: Tensor, error: type[Exception], message: str
-) -> None:
+def test_bad_probabilities(score: ClassScore, probabilities: Tensor, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=re.escape(message)):
         score(probabilities, LABELS)
 

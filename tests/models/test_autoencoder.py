@@ -11,7 +11,7 @@ from torch import nn
 
 from bayeslim.models import conv_autoencoder, dense_autoencoder
 
-from .test_cnn import (
+from .checks import (
     check_batches,
     check_compile,
     check_gradients,

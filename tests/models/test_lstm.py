@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bayeslim.models import LSTMClassifier
 
-from .test_cnn import check_gradients, check_module, parameters
+from .checks import check_gradients, check_module, parameters
 
 
 def small() -> LSTMClassifier:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bayeslim.models import resnet18, resnet34, resnet_k_tied
 from bayeslim.models.resnet import BasicBlock, PreActivationBlock
 
-from .test_cnn import (
+from .checks import (
     check_batches,
     check_compile,
     check_gradients,

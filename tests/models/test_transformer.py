@@ -17,7 +17,7 @@ from bayeslim.estimators import weight_sample
 from bayeslim.models import TransformerClassifier
 from bayeslim.models.transformer import encoder_layer, gelu, relu, sinusoidal_positions
 
-from .test_cnn import check_batches, check_compile, check_gradients, check_module, check_vmap, parameters
+from .checks import check_batches, check_compile, check_gradients, check_module, check_vmap, parameters
 
 small = functools.partial(TransformerClassifier, 30, dim=8, heads=2, hidden=12, classes=3, max_length=9)
 masked = functools.partial(small, padding_mask=True, layers=2)
@@ -117,9 +117,7 @@ def test_a_document_of_padding_only() -> None:
 
 def test_dropout_acts_after_positions_and_attention_only() -> None:
     torch.manual_seed(5)
-    rates = {
-        name: m.p for name, m in TransformerClassifier(9).named_modules() if isinstance(m, nn.Dropout) and m.p
-    }
+    rates = {name: m.p for name, m in TransformerClassifier(9).named_modules() if isinstance(m, nn.Dropout) and m.p}
     assert rates == {"dropout": 0.1, "layers.0.dropout1": 0.1}
     layer = TransformerClassifier(9, feedforward_dropout=0.2).layers[0]
     assert isinstance(layer, nn.TransformerEncoderLayer)
@@ -147,15 +145,13 @@ def test_heads_must_divide() -> None:
 
 @pytest.mark.parametrize("activation", [relu, gelu])
 @pytest.mark.parametrize("qkv_bias", [False, True])
-def test_converted_feed_forward_is_used_in_eval(
-    activation: Callable[[Tensor], Tensor], qkv_bias: bool
-) -> None:
+def test_converted_feed_forward_is_used_in_eval(activation: Callable[[Tensor], Tensor], qkv_bias: bool) -> None:
     torch.manual_seed(6)
     layer = encoder_layer(8, 2, 12, activation=activation, qkv_bias=qkv_bias)
-    bayesianize_(layer, estimator=weight_sample)
+    converted = bayesianize_(layer, estimator=weight_sample).eval()
     x = torch.randn(3, 5, 8)
     with torch.no_grad():
-        assert not torch.equal(layer.eval()(x), layer(x))
+        assert not torch.equal(converted(x), converted(x))
 
 
 def test_plain_network() -> None:

@@ -8,7 +8,7 @@ from torch import nn
 
 from bayeslim.models import vgg_like
 
-from .test_cnn import (
+from .checks import (
     check_batches,
     check_compile,
     check_gradients,

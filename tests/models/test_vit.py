@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from bayeslim.models import ViT, vit_s16, vit_small
 from bayeslim.models.vit import image_positions
 
-from .test_cnn import (
+from .checks import (
     check_batches,
     check_compile,
     check_gradients,

@@ -10,9 +10,7 @@ from pathlib import Path, PurePosixPath
 _LIMIT = 4 << 30  # bytes; the largest official archive (IMDB) unpacks to 0.5 GB
 
 
-def extract_tar(
-    archive: Path, destination: Path, only: tuple[str, ...] = (), max_bytes: int = _LIMIT
-) -> None:
+def extract_tar(archive: Path, destination: Path, only: tuple[str, ...] = (), max_bytes: int = _LIMIT) -> None:
     """Unpack the regular files of a tar archive below `destination`, all of them or none.
 
     Members are written to a temporary folder beside the target and moved into place at the end, so
@@ -51,9 +49,7 @@ def _unpack(archive: Path, staging: Path, only: tuple[str, ...], max_bytes: int)
                 if member.isfile() and (not only or member.name.startswith(only)):
                     tar.extract(member, staging, filter="data")
     except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise ValueError(
-            f"`{archive}` is not a complete tar archive ({error}): delete it and load again"
-        ) from error
+        raise ValueError(f"`{archive}` is not a complete tar archive ({error}): delete it and load again") from error
 
 
 def _check(archive: Path, member: tarfile.TarInfo, total: int, max_bytes: int) -> None:
@@ -68,8 +64,7 @@ def _check(archive: Path, member: tarfile.TarInfo, total: int, max_bytes: int) -
         )
     if not (member.isfile() or member.isdir()):
         raise ValueError(
-            f"`{archive}` has the member {member.name!r}, which is neither a file nor a folder: "
-            "do not use this archive"
+            f"`{archive}` has the member {member.name!r}, which is neither a file nor a folder: do not use this archive"
         )
     if total > max_bytes:
         raise ValueError(

@@ -48,9 +48,7 @@ def decode_residuals(raw: bytes | bytearray) -> tuple[NDArray[np.uint8], NDArray
     """
     count, rest = divmod(len(raw), RECORD)
     if count == 0 or rest:
-        raise ValueError(
-            f"`raw` must hold {RECORD} bytes an image, got {len(raw)}: pass the whole unpacked file"
-        )
+        raise ValueError(f"`raw` must hold {RECORD} bytes an image, got {len(raw)}: pass the whole unpacked file")
     labels = np.frombuffer(raw, np.uint8, count).copy()
     residuals = np.frombuffer(raw, np.uint8, offset=count).reshape(3 * count, SIDE * SIDE)
     # Pixel-major: the values of one position, over all planes and images, lie side by side.
@@ -93,7 +91,6 @@ def read_cifar_xz(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     raw = read_bounded(path, MOST_BYTES)
     if not raw or len(raw) % RECORD:
         raise ValueError(
-            f"`{path}` unpacks to {len(raw)} bytes, expected a multiple of {RECORD}: delete it and "
-            "load the data again"
+            f"`{path}` unpacks to {len(raw)} bytes, expected a multiple of {RECORD}: delete it and load the data again"
         )
     return decode_residuals(raw)

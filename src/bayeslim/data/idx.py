@@ -59,6 +59,5 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 def _bad(path: Path, problem: str) -> ValueError:
     return ValueError(
-        f"`{path}` is not a complete idx file of unsigned bytes: it {problem}; delete it and load "
-        "the data again"
+        f"`{path}` is not a complete idx file of unsigned bytes: it {problem}; delete it and load the data again"
     )

@@ -139,9 +139,7 @@ def cifar10(
             f"cifar10/cifar-10-batches-bin/{stem}.bin",
             f"cifar10/{stem}.xz",
         ]
-        paths.append(
-            obtain("cifar10", layouts, CIFAR10_SOURCE, root=root, download=download, progress=progress)
-        )
+        paths.append(obtain("cifar10", layouts, CIFAR10_SOURCE, root=root, download=download, progress=progress))
     return images_from_cifar(paths, CIFAR10_CLASSES)
 
 
@@ -190,9 +188,7 @@ def images_from_idx(images: Path, labels: Path, classes: tuple[str, ...]) -> Ima
     """
     pixels, targets = read_idx(images), read_idx(labels)
     if pixels.ndim != 3:
-        raise ValueError(
-            f"`{images}` has the shape {pixels.shape}, expected (N, height, width): pass a file of images"
-        )
+        raise ValueError(f"`{images}` has the shape {pixels.shape}, expected (N, height, width): pass a file of images")
     if targets.shape != pixels.shape[:1]:
         raise ValueError(
             f"`{labels}` has the shape {targets.shape}, expected {pixels.shape[:1]} to go with "
@@ -234,8 +230,7 @@ def _read_cifar(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     raw = read_bounded(path, MOST_BYTES)
     if not raw or len(raw) % RECORD:
         raise ValueError(
-            f"`{path}` has {len(raw)} bytes, expected a multiple of {RECORD}: delete it and load "
-            "the data again"
+            f"`{path}` has {len(raw)} bytes, expected a multiple of {RECORD}: delete it and load the data again"
         )
     records = np.frombuffer(raw, np.uint8).reshape(-1, RECORD)
     return records[:, 1:].reshape(-1, 3, SIDE, SIDE), records[:, 0]

@@ -25,51 +25,29 @@ KNOWN_SHA256: dict[str, str] = {
     "mnist/train-labels-idx1-ubyte.gz": ("3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
     "mnist/t10k-images-idx3-ubyte.gz": ("8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
     "mnist/t10k-labels-idx1-ubyte.gz": ("f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
-    "fashion-mnist/train-images-idx3-ubyte.gz": (
-        "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"
-    ),
-    "fashion-mnist/train-labels-idx1-ubyte.gz": (
-        "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"
-    ),
-    "fashion-mnist/t10k-images-idx3-ubyte.gz": (
-        "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"
-    ),
-    "fashion-mnist/t10k-labels-idx1-ubyte.gz": (
-        "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"
-    ),
+    "fashion-mnist/train-images-idx3-ubyte.gz": ("3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"),
+    "fashion-mnist/train-labels-idx1-ubyte.gz": ("a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
+    "fashion-mnist/t10k-images-idx3-ubyte.gz": ("346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
+    "fashion-mnist/t10k-labels-idx1-ubyte.gz": ("67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
     "cifar10/data_batch_1.xz": "7276e4696162955f9ceee550430efd532dfe99ec568ef2cf18f2aece8fd5e3ff",
     "cifar10/data_batch_2.xz": "41cbc4182d3d3d3cecf9ee2df74255cde4995aa08d3547f5dff5ae74e7128267",
     "cifar10/data_batch_3.xz": "29c2cc43f9a3fa3962b108a46384cd74e3fc781a4e0cc8412d54feb2d765e25b",
     "cifar10/data_batch_4.xz": "c0ec19e9ead685141ec6855c91910b65af856b43681d3b02223ad6f8f45e31fb",
     "cifar10/data_batch_5.xz": "94aef3a43e19620448b9505a19d6f5e28b8096d259cc26a584f9994fa06f3775",
     "cifar10/test_batch.xz": "257002e9ddb10ee2e4b468450235dd216204d4d0780dc416e5edbfafab508424",
-    "cifar-10-batches-bin/data_batch_1.bin": (
-        "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"
-    ),
-    "cifar-10-batches-bin/data_batch_2.bin": (
-        "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"
-    ),
-    "cifar-10-batches-bin/data_batch_3.bin": (
-        "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"
-    ),
-    "cifar-10-batches-bin/data_batch_4.bin": (
-        "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"
-    ),
-    "cifar-10-batches-bin/data_batch_5.bin": (
-        "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"
-    ),
-    "cifar-10-batches-bin/test_batch.bin": (
-        "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"
-    ),
+    "cifar-10-batches-bin/data_batch_1.bin": ("cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"),
+    "cifar-10-batches-bin/data_batch_2.bin": ("a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"),
+    "cifar-10-batches-bin/data_batch_3.bin": ("bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"),
+    "cifar-10-batches-bin/data_batch_4.bin": ("014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"),
+    "cifar-10-batches-bin/data_batch_5.bin": ("755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"),
+    "cifar-10-batches-bin/test_batch.bin": ("8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"),
     "imdb/imdb.jsonl.xz": "d8c49ccfcc455cc63f509bbbb21fce84bdd3deaa2017c4ba9b9789ef190c11b7",
     "uci/bostonHousing.npz": "cde2873ac71fece01cd4d27619f94ea02595f25baeeb36c4b5d9c5f1a16af2ec",
     "uci/concrete.npz": "4c2774ddfd60b204adc902857ac3fef4b6e07c32d0b6e0470574286e2f6993ff",
     "uci/energy.npz": "ed9cb13221e23eda41e25fc4d73bb9fcce85b90fe24e38c3f2a92b8f2c16a4df",
     "uci/kin8nm.npz": "6ffad946ceeb8a73ee7154aca8ee26067f46627dd0fc2fce986a8ce406fbcdd4",
     "uci/power-plant.npz": "7c4eedbfa31c2e3518f92691d9a41fab6e4b09f5d3bcef97bb31cb32ab182a74",
-    "uci/protein-tertiary-structure.npz": (
-        "9ed608131063d22dd0dc5d9357af5a3ff9253345e85fc02f9f6baa1d7481975f"
-    ),
+    "uci/protein-tertiary-structure.npz": ("9ed608131063d22dd0dc5d9357af5a3ff9253345e85fc02f9f6baa1d7481975f"),
     "uci/wine-quality-red.npz": "c43e61b3bca93920a8eef7d7cd5a9b3256f045f4c074f6ca95ac3b6d13335129",
 }
 

@@ -51,9 +51,7 @@ def moons(n: int, noise: float = 0.1, seed: int = 0, shift: tuple[float, float] 
     return Samples(x[order], y[order])
 
 
-def dissertation_curve(
-    n: int = 500, train: int = 40, noise: float = 0.02, seed: int = 2345
-) -> RegressionData:
+def dissertation_curve(n: int = 500, train: int = 40, noise: float = 0.02, seed: int = 2345) -> RegressionData:
     r"""Draw the dissertation's noisy curve at equally spaced inputs and split it at random.
 
     .. math:: y = x + 0.3 \sin(2\pi(x + e)) + 0.3 \sin(4\pi(x + e)) + e, \qquad e \sim N(0, \sigma^2)

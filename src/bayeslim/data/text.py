@@ -141,6 +141,4 @@ def _read_review(path: Path) -> str:
     try:
         return read_bounded(path, _LONGEST).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(
-            f"`{path}` is not UTF-8 ({error.reason}): unpack the official archive again"
-        ) from error
+        raise ValueError(f"`{path}` is not UTF-8 ({error.reason}): unpack the official archive again") from error

@@ -219,9 +219,7 @@ def _flush_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _progress_bar(
-    shown: bool, url: str, total: int | None, completed: int
-) -> Iterator[Callable[[int], None]]:
+def _progress_bar(shown: bool, url: str, total: int | None, completed: int) -> Iterator[Callable[[int], None]]:
     if not shown:
         yield lambda count: None
         return

@@ -181,8 +181,7 @@ def _draw(doubts: list[Doubt], path: Path) -> None:
         bars.bar(range(10), doubt.probabilities.tolist(), color=colours)
         bars.set(ylim=(0, 1), xticks=range(10), yticks=[0, 1])
         bars.set_title(
-            f"true {doubt.label}   entropy {doubt.entropy:.2f}   mutual information "
-            f"{doubt.mutual_information:.2f}",
+            f"true {doubt.label}   entropy {doubt.entropy:.2f}   mutual information {doubt.mutual_information:.2f}",
             fontsize=9,
         )
     figure.savefig(path, dpi=120)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from bayeslim.divergence import kl_divergence
-from bayeslim.estimators import check_estimator, local_reparam
+from bayeslim.estimators import bias_mean, bias_sample, check_estimator, local_reparam, mean_only, moments
 from bayeslim.ops import Op
 from bayeslim.posteriors.base import Posterior, PosteriorFactory
 from bayeslim.posteriors.mean_field import MeanField
-from bayeslim.priors.base import Prior
+from bayeslim.priors.base import Prior, PriorFactory
 from bayeslim.priors.normal import Normal
 
-__all__ = ["BayesLayer"]
+__all__ = ["BayesLayer", "filled"]
+
+Plain = TypeVar("Plain", bound=nn.Module)
 
 
 class BayesLayer(nn.Module):
@@ -31,7 +33,7 @@ class BayesLayer(nn.Module):
         weight: initial weight `(out, in / groups, *kernel)`; becomes the posterior mean.
         bias: initial bias `(out,)`, or None.
         posterior: builds the posterior around the weight.
-        prior: prior over every weight; `Normal(0, 1)` when None.
+        prior: prior over every weight, or what builds one from the initial weight; `Normal(0, 1)` when None.
         estimator: how a forward pass uses the posterior.
         bias_posterior: builds a posterior around the bias; None keeps it a point estimate.
         bias_prior: prior over the bias; the weight's prior when None.
@@ -47,15 +49,15 @@ class BayesLayer(nn.Module):
         bias: Tensor | None,
         *,
         posterior: PosteriorFactory = MeanField,
-        prior: Prior | None = None,
+        prior: Prior | PriorFactory | None = None,
         estimator: Callable[..., Any] = local_reparam,
         bias_posterior: PosteriorFactory | None = None,
-        bias_prior: Prior | None = None,
+        bias_prior: Prior | PriorFactory | None = None,
     ) -> None:
         super().__init__()
         self.op = op
         self.weight = posterior(weight)
-        self.prior = Normal() if prior is None else copy.deepcopy(prior)
+        self.prior = _own_prior(prior, weight)
         self.estimator = estimator
         self.bias: nn.Parameter | Posterior | None
         if bias is None:
@@ -64,10 +66,10 @@ class BayesLayer(nn.Module):
             self.bias = nn.Parameter(bias.detach().clone())
         else:
             self.bias = bias_posterior(bias)
-            self.bias_prior = copy.deepcopy(self.prior if bias_prior is None else bias_prior)
+            self.bias_prior = _own_prior(prior if bias_prior is None else bias_prior, bias)
         for q, p in self.posteriors_and_priors():
             p.check(q)
-            check_estimator(estimator, q)
+            check_estimator(estimator, q, op)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the estimator."""
@@ -83,6 +85,22 @@ class BayesLayer(nn.Module):
         """`KL(q || p)` of this layer, summed, in nats."""
         return torch.stack([kl_divergence(q, p) for q, p in self.posteriors_and_priors()]).sum()
 
+    def draw(self) -> tuple[Tensor, Tensor | None]:
+        """Weight and bias for one whole forward pass: their means under `mean_only`, else one draw each.
+
+        For layers that use a weight many times, such as recurrent ones.
+        """
+        if self.estimator is mean_only:
+            return self.weight.mean(), bias_mean(self.bias)
+        if self.estimator is moments:
+            raise TypeError("a layer that draws its weights cannot propagate moments: use weight_sample")
+        return self.weight.rsample(), bias_sample(self.bias)
+
+    def mean_tensors(self) -> tuple[Tensor, Tensor | None]:
+        """Copies of the mean weight and bias."""
+        bias = bias_mean(self.bias)
+        return self.weight.mean().detach().clone(), None if bias is None else bias.detach().clone()
+
     def extra_repr(self) -> str:
         """Arguments for `repr`."""
         shape = tuple(self.weight.mean().shape)
@@ -90,8 +108,22 @@ class BayesLayer(nn.Module):
         return f"shape={shape}, op={self.op}, estimator={name}"
 
     @classmethod
-    def _build(cls, op: Op, weight: Tensor, bias: Tensor | None, **bayes: Any) -> Self:
-        """Make a `cls` around given tensors, past the constructor that draws new ones."""
+    def around(cls, op: Op, weight: Tensor, bias: Tensor | None, **bayes: Any) -> Self:
+        """Make a `cls` around given tensors instead of drawing new ones."""
         layer = cls.__new__(cls)
         BayesLayer.__init__(layer, op, weight, bias, **bayes)
         return layer
+
+
+def filled(plain: Plain, weight: Tensor, bias: Tensor | None) -> Plain:
+    """Put tensors into a plain layer that was built without storage."""
+    plain.register_parameter("weight", nn.Parameter(weight))
+    if bias is not None:
+        plain.register_parameter("bias", nn.Parameter(bias))
+    return plain
+
+
+def _own_prior(prior: Prior | PriorFactory | None, weight: Tensor) -> Prior:
+    if prior is None:
+        return Normal()
+    return copy.deepcopy(prior) if isinstance(prior, Prior) else prior(weight)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from bayeslim.layers.base import BayesLayer
+from bayeslim.layers.base import BayesLayer, filled
 from bayeslim.layers.initial import he_normal
 from bayeslim.ops import ConvOp, ConvTransposeOp, swap_channels
 
@@ -107,7 +107,21 @@ class _Conv(BayesLayer):
         """Give the kernel of a plain torch layer a posterior centred on it."""
         transposed = isinstance(plain, _ConvTransposeNd)
         weight = swap_channels(plain.weight, plain.groups) if transposed else plain.weight
-        return cls._build(cls._op(plain), weight, plain.bias, **bayes)
+        return cls.around(cls._op(plain), weight, plain.bias, **bayes)
+
+    def to_torch(self) -> _ConvNd:
+        """The plain torch layer with the posterior mean as its kernel."""
+        weight, bias = self.mean_tensors()
+        op = cast(ConvOp, self.op)
+        options: dict[str, Any] = {"stride": op.stride, "padding": op.padding, "dilation": op.dilation}
+        options |= {"groups": op.groups, "padding_mode": op.padding_mode, "bias": bias is not None}
+        if isinstance(op, ConvTransposeOp):
+            options["output_padding"] = op.output_padding
+        with torch.device("meta"):
+            kind: Any = self.plain_type
+            plain = kind(weight.shape[1] * op.groups, weight.shape[0], tuple(weight.shape[2:]), **options)
+        transposed = isinstance(op, ConvTransposeOp)
+        return filled(plain, swap_channels(weight, op.groups).contiguous() if transposed else weight, bias)
 
     @staticmethod
     def _op(plain: _ConvNd) -> ConvOp:

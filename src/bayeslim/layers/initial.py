@@ -10,9 +10,7 @@ from torch import Tensor
 __all__ = ["he_normal"]
 
 
-def he_normal(
-    *shape: int, device: torch.device | str | None = None, dtype: torch.dtype | None = None
-) -> Tensor:
+def he_normal(*shape: int, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tensor:
     """Draw `N(0, 2 / fan_in)` (He et al. 2015) for a weight `(out, in / groups, *kernel)`.
 
     Example:

@@ -7,7 +7,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from bayeslim.layers.base import BayesLayer
+from bayeslim.layers.base import BayesLayer, filled
 from bayeslim.layers.initial import he_normal
 from bayeslim.ops import LinearOp
 
@@ -53,4 +53,11 @@ class Linear(BayesLayer):
     @classmethod
     def from_torch(cls, plain: nn.Linear, **bayes: Any) -> Self:
         """Give the weight of a plain `nn.Linear` a posterior centred on it."""
-        return cls._build(LinearOp(), plain.weight, plain.bias, **bayes)
+        return cls.around(LinearOp(), plain.weight, plain.bias, **bayes)
+
+    def to_torch(self) -> nn.Linear:
+        """The plain layer with the posterior mean as its weight."""
+        weight, bias = self.mean_tensors()
+        with torch.device("meta"):
+            plain = nn.Linear(weight.shape[1], weight.shape[0], bias is not None)
+        return filled(plain, weight, bias)

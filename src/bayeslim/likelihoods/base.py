@@ -13,6 +13,7 @@ from bayeslim.gaussian import Gaussian as GaussianOutput
 __all__ = [
     "Conditional",
     "Likelihood",
+    "aligned",
     "empirical_quantile",
     "likelihood_of",
     "remember_likelihood_",
@@ -108,6 +109,15 @@ def targets_like_output(y: Tensor, output_shape: torch.Size | None) -> Tensor:
             f"`y` has {tuple(y.shape[1:])} values per example, the model predicts "
             f"{tuple(output_shape[1:])}: they must agree"
         )
+    return y
+
+
+def aligned(y: Tensor, mean: Tensor) -> Tensor:
+    """Targets in the shape of the means, (batch,) as (batch, 1); never broadcast against them."""
+    if y.ndim == 1 and mean.ndim == 2:
+        y = y[:, None]
+    if y.shape != mean.shape:
+        raise ValueError(f"`y` has shape {tuple(y.shape)}, the model predicts {tuple(mean.shape)}: they must agree")
     return y
 
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayeslim import metrics
-from bayeslim.likelihoods.base import Conditional, Likelihood, targets_like_output
+from bayeslim.likelihoods.base import Conditional, Likelihood, aligned, targets_like_output
 
 __all__ = ["Bernoulli", "Categorical"]
 
@@ -90,7 +90,8 @@ class Bernoulli(Likelihood):
 
     def nll(self, output: Tensor, y: Tensor) -> Tensor:
         """Binary cross-entropy, summed over the outputs of an example."""
-        loss = F.binary_cross_entropy_with_logits(output, y.to(output.dtype), reduction="none")
+        y = aligned(y, output).to(output.dtype)
+        loss = F.binary_cross_entropy_with_logits(output, y, reduction="none")
         return loss.flatten(1).sum(1)
 
     def conditional(self, output: Tensor) -> Conditional:
@@ -118,9 +119,7 @@ class Bernoulli(Likelihood):
         """Values in [0, 1] in the shape of the output; (batch,) stands for (batch, 1)."""
         y = targets_like_output(y, output_shape)
         if y.numel() and not (float(y.min()) >= 0 and float(y.max()) <= 1):
-            raise ValueError(
-                f"`y` must lie in [0, 1] for Bernoulli, got [{float(y.min())}, {float(y.max())}]"
-            )
+            raise ValueError(f"`y` must lie in [0, 1] for Bernoulli, got [{float(y.min())}, {float(y.max())}]")
         return y
 
     def config(self) -> dict[str, Any]:

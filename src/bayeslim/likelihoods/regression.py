@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bayeslim import metrics
 from bayeslim.gaussian import Gaussian as GaussianOutput
-from bayeslim.likelihoods.base import Conditional, Likelihood, targets_like_output
+from bayeslim.likelihoods.base import Conditional, Likelihood, aligned, targets_like_output
 
 __all__ = ["Gaussian", "HeteroscedasticGaussian"]
 
@@ -79,7 +79,7 @@ class Gaussian(_Regression):
 
     def nll(self, output: Tensor, y: Tensor) -> Tensor:
         """See the class docstring."""
-        scaled = (y - output) * torch.exp(-self.log_noise)
+        scaled = (aligned(y, output) - output) * torch.exp(-self.log_noise)
         return (0.5 * (scaled.square() + LOG_2PI) + self.log_noise).flatten(1).sum(1)
 
     def expected_nll(self, output: Tensor | GaussianOutput, y: Tensor) -> Tensor:
@@ -136,7 +136,8 @@ class HeteroscedasticGaussian(_Regression):
     def nll(self, output: Tensor, y: Tensor) -> Tensor:
         """See the class docstring."""
         mean, variance = self.split(output)
-        return (0.5 * (variance.log() + (y - mean).square() / variance + LOG_2PI)).flatten(1).sum(1)
+        squared = (aligned(y, mean) - mean).square()
+        return (0.5 * (variance.log() + squared / variance + LOG_2PI)).flatten(1).sum(1)
 
     def conditional(self, output: Tensor) -> Conditional:
         """Mean `f`, variance `v`."""

@@ -170,7 +170,5 @@ def _interval(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
     low = real_values("lower", lower)
     high = matching_shapes("lower", low, "upper", real_values("upper", upper))
     if (narrowest := (high - low).min().item()) < 0:
-        raise ValueError(
-            f"`upper` must be >= `lower` everywhere, got a width of {narrowest:g}: were the two swapped?"
-        )
+        raise ValueError(f"`upper` must be >= `lower` everywhere, got a width of {narrowest:g}: were the two swapped?")
     return low, high

@@ -21,15 +21,11 @@ def real_values(name: str, tensor: Tensor) -> Tensor:
         tensor: any shape, floating or integer.
     """
     if not isinstance(tensor, Tensor):
-        raise TypeError(
-            f"`{name}` must be a torch.Tensor, got {type(tensor).__name__}: pass torch.as_tensor({name})"
-        )
+        raise TypeError(f"`{name}` must be a torch.Tensor, got {type(tensor).__name__}: pass torch.as_tensor({name})")
     if tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"`{name}` must hold real numbers, got dtype {tensor.dtype}: pass a floating tensor")
     if tensor.numel() == 0:
-        raise ValueError(
-            f"`{name}` must not be empty, got shape {tuple(tensor.shape)}: pass at least one example"
-        )
+        raise ValueError(f"`{name}` must not be empty, got shape {tuple(tensor.shape)}: pass at least one example")
     finite = tensor.isfinite()
     if not finite.all():
         first = tuple((~finite).nonzero()[0].tolist())
@@ -58,9 +54,7 @@ def score_vector(name: str, tensor: Tensor) -> Tensor:
     """Return `tensor` as float64 after checking that it is real, finite and of shape (N,)."""
     values = real_values(name, tensor)
     if values.ndim != 1:
-        raise ValueError(
-            f"`{name}` must be (N,), got shape {tuple(values.shape)}: pass one score per example"
-        )
+        raise ValueError(f"`{name}` must be (N,), got shape {tuple(values.shape)}: pass one score per example")
     return values
 
 
@@ -98,13 +92,9 @@ def class_labels(labels: Tensor, probabilities: Tensor) -> Tensor:
     """
     count, classes = probabilities.shape
     if not isinstance(labels, Tensor):
-        raise TypeError(
-            f"`labels` must be a torch.Tensor, got {type(labels).__name__}: pass torch.as_tensor(labels)"
-        )
+        raise TypeError(f"`labels` must be a torch.Tensor, got {type(labels).__name__}: pass torch.as_tensor(labels)")
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise TypeError(
-            f"`labels` must be integers, got dtype {labels.dtype}: pass class indices, e.g. labels.long()"
-        )
+        raise TypeError(f"`labels` must be integers, got dtype {labels.dtype}: pass class indices, e.g. labels.long()")
     if labels.shape != (count,):
         raise ValueError(
             f"`labels` must be ({count},) to match `probabilities` {tuple(probabilities.shape)}, "

@@ -32,9 +32,7 @@ class LSTMClassifier(nn.Module):
         torch.Size([2, 1])
     """
 
-    def __init__(
-        self, vocabulary: int = 20000, embedding: int = 128, hidden: int = 128, outputs: int = 1
-    ) -> None:
+    def __init__(self, vocabulary: int = 20000, embedding: int = 128, hidden: int = 128, outputs: int = 1) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, embedding)
         self.lstm = nn.LSTM(embedding, hidden, batch_first=True)

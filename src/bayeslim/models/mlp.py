@@ -60,9 +60,7 @@ def mlp(
     """
     sizes = list(sizes)
     if len(sizes) < 2 or any(not isinstance(size, int) or size < 1 for size in sizes):
-        raise ValueError(
-            f"`sizes` must be at least two positive integers, got {sizes}: pass e.g. [784, 300, 10]"
-        )
+        raise ValueError(f"`sizes` must be at least two positive integers, got {sizes}: pass e.g. [784, 300, 10]")
     hidden = len(sizes) - 2
     if isinstance(activations, str) or callable(activations):
         per_layer = [activations] * hidden

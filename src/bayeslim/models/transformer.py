@@ -134,9 +134,7 @@ def encoder_layer(
         torch.Size([3, 5, 8])
     """
     if dim % heads:
-        raise ValueError(
-            f"`dim` must be a multiple of `heads`, got {dim} and {heads}: pass e.g. dim={8 * heads}"
-        )
+        raise ValueError(f"`dim` must be a multiple of `heads`, got {dim} and {heads}: pass e.g. dim={8 * heads}")
     layer = nn.TransformerEncoderLayer(
         dim, heads, hidden, dropout=0.0, activation=activation, batch_first=True, norm_first=norm_first
     )

@@ -37,9 +37,7 @@ def vgg_like(classes: int = 10, width: float = 1.0, dropout: bool = True) -> nn.
         torch.Size([2, 10])
     """
     if not 1 / 64 <= width < float("inf"):
-        raise ValueError(
-            f"`width` must be at least 1/64 (one channel) and finite, got {width}: pass e.g. 1.0"
-        )
+        raise ValueError(f"`width` must be at least 1/64 (one channel) and finite, got {width}: pass e.g. 1.0")
 
     def drop(rate: float) -> nn.Module:
         return nn.Dropout(rate) if dropout else nn.Identity()
@@ -49,9 +47,7 @@ def vgg_like(classes: int = 10, width: float = 1.0, dropout: bool = True) -> nn.
     for stage, widths in enumerate(STAGES):
         for position, base in enumerate(widths):
             out = int(base * width)
-            modules.extend(
-                [nn.Conv2d(channels, out, 3, padding=1, bias=False), nn.BatchNorm2d(out, EPS), nn.ReLU()]
-            )
+            modules.extend([nn.Conv2d(channels, out, 3, padding=1, bias=False), nn.BatchNorm2d(out, EPS), nn.ReLU()])
             if position < len(widths) - 1:
                 modules.append(drop(0.3 if stage == 0 else 0.4))
             channels = out

@@ -56,9 +56,7 @@ class ViT(nn.Module):
     ) -> None:
         super().__init__()
         if image % patch:
-            raise ValueError(
-                f"`patch` must divide `image`, got {patch} and {image}: pass e.g. patch=7 for image=28"
-            )
+            raise ValueError(f"`patch` must divide `image`, got {patch} and {image}: pass e.g. patch=7 for image=28")
         self.patches = nn.Conv2d(channels, dim, patch, stride=patch)
         self.register_buffer("positions", image_positions(image // patch, image // patch, dim))
         self.layers = nn.ModuleList(

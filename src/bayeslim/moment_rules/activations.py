@@ -40,14 +40,13 @@ def leaky_relu(x: Gaussian, negative_slope: float = 0.01, inplace: bool = False)
         negative_slope: the slope `a` below zero.
         inplace: ignored; torch's own signature.
     """
-    std = x.variance.clamp_min(torch.finfo(x.variance.dtype).tiny).sqrt()
-    z = x.mean / std
+    # Beyond |z| = 40 every factor is constant. Both limits keep the gradients of a certain input finite.
+    std = x.variance.clamp_min(1e-30).sqrt()
+    z = (x.mean / std).clamp(-40, 40)
     density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
     # erfc, since torch's ndtr has no digits left below z = -4 in float32.
     above, below = (0.5 * torch.erfc(sign * z / math.sqrt(2)) for sign in (-1, 1))
-    # For |z| >= 30 the product underflows while z^2 may overflow: its limit is 0.
-    spread = torch.where(z.abs() < 30, z.square() * above * below, 0.0)
-    rectified = above + spread + z * density * (below - above) - density.square()
+    rectified = above + z.square() * above * below + z * density * (below - above) - density.square()
     a, b = negative_slope, 1 - negative_slope
     mean = a * x.mean + b * (x.mean * above + std * density)
     fraction = a * a + 2 * a * b * above + b * b * rectified
@@ -56,6 +55,9 @@ def leaky_relu(x: Gaussian, negative_slope: float = 0.01, inplace: bool = False)
 
 def elementwise(function: Callable[..., Tensor], nodes: int = 16) -> Callable[..., Gaussian]:
     """Make the moment rule of a smooth elementwise `function` by Gauss-Hermite quadrature.
+
+    With 16 nodes the variance is right to 1e-3 for a standard deviation up to 1 (3e-2 for the kinks of ELU and
+    SELU) and to 10 % at 3.
 
     Args:
         function: a torch function of one tensor and options.

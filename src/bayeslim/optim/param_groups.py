@@ -53,8 +53,9 @@ def param_groups(
     for kind, members in kinds.items():
         rate = scale_lr if kind == "scales" and scale_lr is not None else lr
         group: dict[str, Any] = {"name": kind, "params": list(members.values())}
-        if kind != "weights" or weight_decay is not None:
-            group["weight_decay"] = weight_decay if kind == "weights" else 0.0
+        decay = weight_decay if kind == "weights" else 0.0
+        if decay is not None:
+            group["weight_decay"] = decay
         if rate is not None:
             group["lr"] = rate
         if members:

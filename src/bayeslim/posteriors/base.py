@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -55,6 +55,7 @@ class Posterior(nn.Module, ABC):
         return op(op.squared(x), self.variance())
 
 
+Value = TypeVar("Value", float, Tensor)
 PosteriorFactory = Callable[[Tensor], Posterior]
 """Builds a posterior around an initial weight: a class, or `functools.partial(KTied, k=2)`."""
 
@@ -73,8 +74,10 @@ def soft_upper_bound(raw: Tensor, bound: float) -> Tensor:
     return raw if math.isinf(bound) else bound - F.softplus(bound - raw)
 
 
-def soft_upper_bound_inverse(value: float, bound: float) -> float:
+def soft_upper_bound_inverse(value: Value, bound: float) -> Value:
     """The `raw` for which `soft_upper_bound(raw, bound) == value`, for `value < bound`."""
     if math.isinf(bound):
         return value
+    if isinstance(value, Tensor):
+        return bound - torch.expm1(bound - value).log()
     return bound - math.log(math.expm1(bound - value))

@@ -82,7 +82,7 @@ class KTied(Posterior):
     def output_variance(self, op: Op, x: Tensor) -> Tensor:
         """The variance of `op(x, W)` through the `k (k + 1) / 2` pairs of factors."""
         pairs = self.k * (self.k + 1) // 2
-        if pairs >= self.loc.shape[0]:
+        if pairs >= self.loc.shape[0] or not op.numeric_input:
             return super().output_variance(op, x)
         first, second = torch.triu_indices(self.k, self.k, device=self.loc.device)
         log_in, log_out = wide(self.log_in), wide(self.log_out)

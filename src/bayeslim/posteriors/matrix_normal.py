@@ -80,6 +80,8 @@ class MatrixNormal(Posterior):
 
     def output_variance(self, op: Op, x: Tensor) -> Tensor:
         """`B_jj x^T A x`: the squared norm of `L_in^T x`, scaled per output."""
+        if not op.numeric_input:
+            return super().output_variance(op, x)
         basis = cholesky(wide(self.in_factor)).T.reshape(-1, *self.loc.shape[1:])
         coefficients = self._out_variance()[:, None].expand(-1, basis.shape[0])
         return op.mix(op.features(x, basis).square(), coefficients)

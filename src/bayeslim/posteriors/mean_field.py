@@ -16,6 +16,9 @@ from bayeslim.posteriors.base import (
 
 __all__ = ["MeanField"]
 
+DEFAULT_SCALE = math.exp(-5.0)
+"""`ln variance = -10`: Molchanov et al. 2017's own code."""
+
 
 class MeanField(Posterior):
     r"""`q(W) = prod_i N(w_i; loc_i, scale_i^2)` with `scale = exp(log_scale)`.
@@ -25,7 +28,8 @@ class MeanField(Posterior):
 
     Args:
         init: the initial weight; becomes the mean.
-        scale: initial standard deviation of every weight. The default is `ln variance = -10`.
+        scale: initial standard deviation, one for all weights or a tensor in their shape. The default is
+            `ln variance = -10`.
         max_scale: upper bound of every standard deviation, approached smoothly; the Gamma
             hyperprior needs one (`exp(-4)` in the empirical-Bayes paper).
 
@@ -37,16 +41,25 @@ class MeanField(Posterior):
 
     scale_parameters = ("log_scale",)
 
-    def __init__(self, init: Tensor, scale: float = math.exp(-5.0), max_scale: float = math.inf) -> None:
-        if not 0 < scale < max_scale:
-            raise ValueError(
-                f"`scale` must be positive and below `max_scale`={max_scale}, got {scale}: pass e.g. 0.01"
-            )
+    def __init__(self, init: Tensor, scale: float | Tensor = DEFAULT_SCALE, max_scale: float = math.inf) -> None:
+        fits = bool(((scale > 0) & (scale < max_scale)).all()) if isinstance(scale, Tensor) else 0 < scale < max_scale
+        if not fits:
+            shown = f"values from {scale.min()} to {scale.max()}" if isinstance(scale, Tensor) else scale
+            raise ValueError(f"`scale` must be positive and below `max_scale`={max_scale}, got {shown}: pass e.g. 0.01")
         super().__init__()
         self.log_max_scale = math.log(max_scale)
-        raw = soft_upper_bound_inverse(math.log(scale), self.log_max_scale)
         self.loc = nn.Parameter(init.detach().clone())
-        self.log_scale = nn.Parameter(torch.full_like(self.loc, raw))
+        self.log_scale = nn.Parameter(torch.empty_like(self.loc))
+        self.set_scale_(scale)
+
+    @torch.no_grad()
+    def set_scale_(self, scale: float | Tensor) -> None:
+        """Set the standard deviations, to one value or to a tensor in the shape of the weight; 0 is exact."""
+        if isinstance(scale, Tensor):
+            self.log_scale.copy_(soft_upper_bound_inverse(scale.log(), self.log_max_scale))
+        else:
+            log_scale = math.log(scale) if scale > 0 else -math.inf
+            self.log_scale.fill_(soft_upper_bound_inverse(log_scale, self.log_max_scale))
 
     def mean(self) -> Tensor:
         """The parameter `loc`."""

@@ -40,9 +40,7 @@ class Multiplicative(Posterior):
 
     def __init__(self, init: Tensor, alpha: float = 0.1, max_alpha: float = math.inf) -> None:
         if not 0 < alpha < max_alpha:
-            raise ValueError(
-                f"`alpha` must be positive and below `max_alpha`={max_alpha}, got {alpha}: pass e.g. 0.1"
-            )
+            raise ValueError(f"`alpha` must be positive and below `max_alpha`={max_alpha}, got {alpha}: pass e.g. 0.1")
         super().__init__()
         self.max_alpha = max_alpha
         raw = soft_upper_bound_inverse(math.log(alpha), math.log(max_alpha))

@@ -42,6 +42,8 @@ def evaluate(
     Example:
         >>> evaluate(model, (x_test, y_test))["ece"]
     """
+    if samples < 0:
+        raise ValueError(f"`samples` must not be negative, got {samples}: 0 uses the posterior mean")
     chosen = likelihood_of(model, likelihood)
     means: list[Tensor] = []
     variances: list[Tensor] = []
@@ -59,13 +61,29 @@ def evaluate(
             seed=None if seed is None else seed + index,
         )
         assert prediction.samples is not None and prediction.sample_variances is not None
-        y = chosen.check_targets(as_tensor("y", y)).to(prediction.mean.device)
+        y = _fitting(chosen, as_tensor("y", y), prediction.mean)
         log_densities.append(chosen.log_density(prediction.samples, prediction.sample_variances, y))
         means.append(prediction.mean)
         variances.append(prediction.total)
         targets.append(y)
+    if not means:
+        raise ValueError("`data` gave no batches: the loader is empty")
     scores = {"nll": -torch.cat(log_densities).double().mean().item()}
     return scores | chosen.metrics(torch.cat(means), torch.cat(variances), torch.cat(targets))
+
+
+def _fitting(likelihood: Likelihood, y: Tensor, mean: Tensor) -> Tensor:
+    """Valid targets that fit the predictive mean, on its device."""
+    y = likelihood.check_targets(y)
+    labels = likelihood.bounded and y.ndim == 1
+    if labels and int(y.max()) >= mean.shape[1]:
+        raise ValueError(
+            f"`y` holds the label {int(y.max())}, but the model has {mean.shape[1]} outputs: "
+            f"labels must lie in [0, {mean.shape[1] - 1}]"
+        )
+    if not labels and y.shape != mean.shape:
+        raise ValueError(f"`y` has shape {tuple(y.shape)}, the predictions {tuple(mean.shape)}: they must agree")
+    return y.to(mean.device)
 
 
 def _pairs(data: Any, batch_size: int) -> Any:
@@ -74,6 +92,8 @@ def _pairs(data: Any, batch_size: int) -> Any:
         return data
     if isinstance(data, Dataset):
         return DataLoader(data, batch_size)
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        raise TypeError(f"`data` must be (x, y), a Dataset or a DataLoader, got {type(data).__name__}")
     x, y = (as_tensor(name, part) for name, part in zip(("x", "y"), data, strict=True))
     if len(x) != len(y):
         raise ValueError(f"`data` has {len(x)} inputs and {len(y)} targets: they must agree")

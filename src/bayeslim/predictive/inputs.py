@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
-__all__ = ["Inputs", "as_tensor", "device_of", "input_batches"]
+__all__ = ["Inputs", "as_tensor", "device_of", "float_type_of", "input_batches", "refusal"]
 
-Inputs = Tensor | np.ndarray | DataLoader[Any]
+Inputs = Tensor | np.ndarray | Dataset[Any] | DataLoader[Any]
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -51,7 +51,7 @@ def as_tensor(name: str, value: Any, dtype: torch.dtype | None = None) -> Tensor
                 f"`{name}` must hold numbers, got {type(value).__name__} of dtype {array.dtype}: "
                 "encode text and categories as numbers first"
             )
-        tensor = torch.from_numpy(np.ascontiguousarray(array))
+        tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))
     if tensor.is_complex():
         raise TypeError(f"`{name}` must be real, got {tensor.dtype}")
     if tensor.ndim == 0 or len(tensor) == 0:
@@ -68,11 +68,19 @@ def as_tensor(name: str, value: Any, dtype: torch.dtype | None = None) -> Tensor
     return tensor
 
 
+def refusal(x: Tensor, error: Exception) -> ValueError:
+    """What to raise where the network itself failed with `error` on inputs like `x`."""
+    sizes = ", ".join(["N", *map(str, x.shape[1:])])
+    return ValueError(f"the network does not accept inputs of shape ({sizes}) and dtype {x.dtype}: {error}")
+
+
 def input_batches(model: nn.Module, x: Any, batch_size: int) -> Iterator[Tensor]:
-    """Yield batches of `x` on the model's device; of a loader's tuples the first element counts."""
+    """Yield batches of `x` on the model's device; of a data set's or loader's tuples the first element counts."""
     if batch_size < 1:
         raise ValueError(f"`batch_size` must be at least 1, got {batch_size}")
     device, dtype = device_of(model), float_type_of(model)
+    if isinstance(x, Dataset):
+        x = DataLoader(x, batch_size)
     if isinstance(x, DataLoader):
         for batch in x:
             first = batch[0] if isinstance(batch, tuple | list) else batch

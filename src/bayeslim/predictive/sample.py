@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -13,7 +15,7 @@ from bayeslim.estimators import flipout, independent_draws, local_reparam, mean_
 from bayeslim.gaussian import Gaussian
 from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
-from bayeslim.predictive.inputs import Inputs, input_batches
+from bayeslim.predictive.inputs import Inputs, device_of, input_batches, refusal
 from bayeslim.predictive.prediction import Prediction
 from bayeslim.predictive.streaming import StreamingMoments
 from bayeslim.randomness import seeded
@@ -53,16 +55,16 @@ def predict(
 
     Linear layers on plain vectors draw their outputs, everything else draws weights: local
     reparameterisation and flipout would lose the correlation between positions and with it most of the
-    variance of pooled outputs. Layers set to `mean_only` or `moments` stay so.
+    variance of pooled outputs. Layers set to `mean_only` stay so.
 
     Args:
         model: network, Bayesian or not.
-        x: tensor or array (N, ...), or a DataLoader (the first element of its tuples counts).
+        x: tensor or array (N, ...), a Dataset or a DataLoader (the first element of their tuples counts).
         samples: number of posterior samples `S`.
         likelihood: `p(y | f)`; None takes the one `fit` trained with.
         method: "sample"; "mean" is one pass with the posterior mean; "moments" is one pass that propagates
             mean and variance.
-        estimator: force this estimator on every layer instead.
+        estimator: force this sampling estimator on every layer instead.
         batch_size: examples per pass, where `x` is not a loader.
         keep_samples: keep the conditional mean of every sample, which quantile intervals need; None keeps
             them while they are below 64 MiB.
@@ -84,26 +86,36 @@ def predict(
         raise ValueError(f"`samples` must be at least 1, got {samples}")
     if method not in ("sample", "moments", "mean"):
         raise ValueError(f"`method` must be 'sample', 'moments' or 'mean', got {method!r}")
-    chosen = likelihood_of(model, likelihood)
+    if estimator is moments or (estimator is not None and method != "sample"):
+        raise ValueError(
+            "`estimator` says how to draw samples: leave it out with method='moments' or 'mean', and ask for "
+            "moments by method='moments'"
+        )
+    chosen = likelihood_of(model, likelihood).to(device_of(model))
     parts: list[Prediction] = []
-    kept = 0
+    room = math.inf if keep_samples else KEEP_LIMIT if keep_samples is None else 0
     with _evaluation(model), seeded(seed), _estimating(model, method, estimator):
         for batch in input_batches(model, x, batch_size):
-            keep = keep_samples if keep_samples is not None else kept <= KEEP_LIMIT
-            parts.append(predict_batch(model, batch, chosen, samples, method, keep))
-            kept += 0 if parts[-1].samples is None else 2 * parts[-1].samples.numel()
-            if keep_samples is None and kept > KEEP_LIMIT:
-                parts = [_without_samples(part) for part in parts]
+            try:
+                parts.append(predict_batch(model, batch, chosen, samples, method, room))
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:
+                raise refusal(batch, error) from error
+            kept = parts[-1].samples
+            room = 0 if kept is None else room - 2 * kept.numel()
+            if kept is None:
+                parts = [replace(part, samples=None, sample_variances=None) for part in parts]
     if not parts:
         raise ValueError("`x` gave no batches: the loader is empty")
     return _joined(parts)
 
 
 def predict_batch(
-    model: nn.Module, x: Tensor, likelihood: Likelihood, samples: int, method: Method, keep: bool
+    model: nn.Module, x: Tensor, likelihood: Likelihood, samples: int, method: Method, room: float
 ) -> Prediction:
-    """Predict one batch with the estimators as they are set."""
-    stream = StreamingMoments(likelihood, keep)
+    """Predict one batch with the estimators as they are set, keeping samples while there is room."""
+    stream = StreamingMoments(likelihood, room)
     if method == "moments":
         output: Any = model(x)
         if not isinstance(output, Gaussian):
@@ -133,17 +145,6 @@ def _from_moments(likelihood: Likelihood, mean: Tensor, epistemic: Tensor, aleat
     entropy = likelihood.predictive_entropy(mean, epistemic + aleatoric)
     certain = likelihood.predictive_entropy(mean, aleatoric)
     return Prediction(mean, epistemic, aleatoric, entropy, entropy - certain, likelihood)
-
-
-def _without_samples(part: Prediction) -> Prediction:
-    return Prediction(
-        part.mean,
-        part.epistemic,
-        part.aleatoric,
-        part.entropy,
-        part.mutual_information,
-        part.likelihood,
-    )
 
 
 def _joined(parts: list[Prediction]) -> Prediction:
@@ -182,7 +183,7 @@ def _estimating(model: nn.Module, method: Method, estimator: Callable[..., Any] 
     fixed = {"mean": mean_only, "moments": moments}.get(method, estimator)
     with using(model, fixed) if fixed is not None else nullcontext():
         noisy = [m for m in model.modules() if isinstance(m, BayesLayer)] if fixed is None else []
-        swapped = [m for m in noisy if m.estimator in (local_reparam, flipout)]
+        swapped = [m for m in noisy if m.estimator in (local_reparam, flipout, moments)]
         before = [layer.estimator for layer in swapped]
         try:
             for layer in swapped:

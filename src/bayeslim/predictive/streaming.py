@@ -20,12 +20,12 @@ class StreamingMoments:
 
     Args:
         likelihood: turns outputs into conditionals.
-        keep: keep every sample as well.
+        room: keep every sample as well while they are at most this many numbers; drop all beyond it.
     """
 
-    def __init__(self, likelihood: Likelihood, keep: bool) -> None:
+    def __init__(self, likelihood: Likelihood, room: float) -> None:
         self.likelihood = likelihood
-        self.keep = keep
+        self.room = room
         self.count = 0
         self.mean = self.squares = self.variance = self.entropy = torch.zeros(())
         self.kept: list[Conditional] = []
@@ -43,8 +43,11 @@ class StreamingMoments:
         self.variance = self.variance + (conditional.variance.mean(0) - self.variance) * (count / total)
         self.entropy = self.entropy + (conditional.entropy.mean(0) - self.entropy) * (count / total)
         self.count = total
-        if self.keep:
+        self.room -= conditional.mean.numel() + conditional.variance.numel()
+        if self.room >= 0:
             self.kept.append(conditional)
+        else:
+            self.kept.clear()
 
     def prediction(self) -> Prediction:
         """The prediction so far. Variances divide by the number of samples, so that they add up."""
@@ -57,8 +60,8 @@ class StreamingMoments:
             entropy=entropy,
             mutual_information=(entropy - self.entropy).clamp_min(0.0),
             likelihood=self.likelihood,
-            samples=torch.cat([part.mean for part in self.kept]) if self.keep else None,
-            sample_variances=torch.cat([part.variance for part in self.kept]) if self.keep else None,
+            samples=torch.cat([part.mean for part in self.kept]) if self.kept else None,
+            sample_variances=torch.cat([part.variance for part in self.kept]) if self.kept else None,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from bayeslim.posteriors.base import Posterior
 
-__all__ = ["Prior", "log_variance"]
+__all__ = ["Prior", "PriorFactory", "log_variance"]
 
 
 class Prior(nn.Module, ABC):
@@ -26,6 +27,10 @@ class Prior(nn.Module, ABC):
 
     def check(self, posterior: Posterior) -> None:
         """Raise ValueError if the KL would be meaningless for this posterior."""
+
+
+PriorFactory = Callable[[Tensor], Prior]
+"""Builds a prior for an initial weight, e.g. one centred on it."""
 
 
 def log_variance(variance: Tensor) -> Tensor:

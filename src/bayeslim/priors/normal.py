@@ -45,8 +45,8 @@ class Normal(Prior):
 
     def __init__(self, mean: float | Tensor = 0.0, std: float | Tensor = 1.0) -> None:
         super().__init__()
-        if not _all(std, lambda value: value > 0):
-            raise ValueError(f"`std` must be positive, got {std}: it is a standard deviation")
+        if not _all(std, lambda value: (value > 0) & (value < math.inf)):
+            raise ValueError(f"`std` must be positive and finite, got {std}: it is a standard deviation")
         if not _all(mean, lambda value: abs(value) < math.inf):
             raise ValueError(f"`mean` must be finite, got {mean}")
         for name, value in (("mean", mean), ("std", std)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -57,13 +58,12 @@ class ScaleMixture(Prior):
         log_odds = math.log((1 - self.pi) * self.wide / (self.pi * self.narrow))
         rate = 0.5 * (self.narrow**-2 - self.wide**-2)
         radius = math.sqrt((log_odds + 20) / rate)  # softplus(-20) = 2e-9
-        spike = local_expectation(
-            lambda w: F.softplus(log_odds - rate * w.square()),
-            radius,
-            mean,
-            variance,
-            self.rule,
-        )
+
+        def log_ratio(w: Tensor) -> tuple[Tensor, Tensor]:
+            exponent = log_odds - rate * w.square()
+            return F.softplus(exponent), -2 * rate * w * torch.sigmoid(exponent)
+
+        spike = local_expectation(log_ratio, radius, mean, variance, self.rule)
         return normal_kl(mean, variance, 0.0, self.wide) - math.log(self.pi) - spike
 
     def config(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from bayeslim.gaussian import Gaussian
 from bayeslim.likelihoods.base import Likelihood
-from bayeslim.predictive.inputs import as_tensor, device_of, float_type_of
+from bayeslim.predictive.inputs import as_tensor, device_of, float_type_of, refusal
 from bayeslim.randomness import seeded
 
 __all__ = ["Batches", "make_batches"]
@@ -64,11 +66,15 @@ class Batches:
 
     def _loaded(self) -> Iterator[tuple[Tensor, Tensor]]:
         dtype = float_type_of(self.model)
+        for owner in (self.source, getattr(self.source, "sampler", None)):
+            # A generator of the loader's own would remember earlier epochs, which a resumed run has not seen.
+            if isinstance(generator := getattr(owner, "generator", None), torch.Generator):
+                generator.manual_seed(int(torch.randint(2**62, ())))
         for batch in self.source:
             if not isinstance(batch, tuple | list) or len(batch) != 2:
                 kind = type(batch).__name__
                 raise ValueError(f"`data` must yield (x, y) pairs, got {kind}: wrap the dataset accordingly")
-            x, y = as_tensor("x", batch[0], dtype), as_tensor("y", batch[1])
+            x, y = as_tensor("x", batch[0], dtype), as_tensor("y", batch[1], dtype)
             if self.output_shape is None:
                 self._learn_output_shape(x[:2])
             yield x, self.likelihood.check_targets(y, self.output_shape)
@@ -79,38 +85,34 @@ class Batches:
         self.model.eval()
         try:
             with torch.no_grad(), seeded(0):
-                self.output_shape = self.model(x.to(device_of(self.model))).shape
-        except (RuntimeError, TypeError, IndexError) as error:
-            raise ValueError(
-                f"the network does not accept inputs of shape (N, {', '.join(map(str, x.shape[1:]))}) and "
-                f"dtype {x.dtype}: {error}"
-            ) from error
+                output = self.model(x.to(device_of(self.model)))
+            if not isinstance(output, Tensor | Gaussian):
+                raise TypeError(f"it must return one tensor, not {type(output).__name__}")
+            self.output_shape = output.shape
+        except (RuntimeError, TypeError, IndexError, ValueError) as error:
+            raise refusal(x, error) from error
         finally:
             for module, mode in training:
                 module.training = mode
 
 
-def make_batches(
-    data: Any, batch_size: int, num_data: int | None, model: nn.Module, likelihood: Likelihood
-) -> Batches:
+def make_batches(data: Any, batch_size: int, num_data: int | None, model: nn.Module, likelihood: Likelihood) -> Batches:
     """Turn (x, y), a Dataset or a DataLoader into `Batches`, and find the size of the training set.
 
     Raises:
         ValueError: if the data are empty, do not fit each other, the network or the likelihood, or if
             `num_data` contradicts them or is needed and missing.
     """
-    if num_data is not None and (
-        isinstance(num_data, bool) or not isinstance(num_data, int) or num_data <= 0
-    ):
+    if num_data is not None and (isinstance(num_data, bool) or not isinstance(num_data, int) or num_data <= 0):
         raise ValueError(f"`num_data` must be the positive number of training examples, got {num_data!r}")
     if batch_size < 1:
         raise ValueError(f"`batch_size` must be at least 1, got {batch_size}")
     if isinstance(data, DataLoader | Dataset):
-        size = _dataset_size(data.dataset if isinstance(data, DataLoader) else data)
+        size = _dataset_size(data)
         _check_size(num_data, size)
         if size is None and num_data is None:
             raise ValueError(
-                "`num_data` cannot be inferred from this loader: pass the size of the training set"
+                "`num_data` cannot be inferred from this loader: pass the size of the training set it draws from"
             )
         loader = data if isinstance(data, DataLoader) else DataLoader(data, batch_size, shuffle=True)
         return Batches(loader, batch_size, num_data or size or 0, model, likelihood)
@@ -118,29 +120,30 @@ def make_batches(
         raise TypeError(
             f"`data` must be (x, y), a Dataset or a DataLoader, got {type(data).__name__}: pass e.g. (x, y)"
         )
-    x, y = as_tensor("x", data[0], float_type_of(model)), as_tensor("y", data[1])
+    dtype = float_type_of(model)
+    x, y = as_tensor("x", data[0], dtype), as_tensor("y", data[1], dtype)
     if len(x) != len(y):
         raise ValueError(f"`data` has {len(x)} inputs and {len(y)} targets: they must agree")
     _check_size(num_data, len(x))
     return Batches((x, y), batch_size, len(x), model, likelihood)
 
 
-def _dataset_size(dataset: Any) -> int | None:
+def _dataset_size(data: Any) -> int | None:
+    """Number of examples; None where unknown, as when a sampler picks some of them or repeats them."""
+    dataset: Any = data.dataset if isinstance(data, DataLoader) else data
     try:
         size = len(dataset)
     except TypeError:
         return None
     if size == 0:
         raise ValueError("`data` is empty: it must have at least one example")
-    return size
+    sampled = operator.length_hint(data.sampler, size) if isinstance(data, DataLoader) else size
+    return size if sampled == size else None
 
 
 def _check_size(num_data: int | None, size: int | None) -> None:
     if num_data is not None and size is not None and num_data != size:
-        raise ValueError(
-            f"`num_data`={num_data} contradicts the data, which has {size} examples: leave it out, or pass "
-            "the size of the training set the loader draws from"
-        )
+        raise ValueError(f"`num_data`={num_data} contradicts the data, which has {size} examples: leave it out")
 
 
 def _length(loader: Any) -> int:
@@ -148,6 +151,5 @@ def _length(loader: Any) -> int:
         return len(loader)
     except TypeError:
         raise ValueError(
-            "`data` is a loader without a length, which schedules and progress need: wrap it in one that has "
-            "__len__"
+            "`data` is a loader without a length, which schedules and progress need: wrap it in one that has __len__"
         ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bayeslim.likelihoods.base import Likelihood
-from bayeslim.saving import load_state_, prefixed, unprefixed
+from bayeslim.saving import check_state, load_state_, prefixed, unprefixed
 from bayeslim.storage import read_tensors, write_tensors
 from bayeslim.training.history import History
 
@@ -28,7 +29,7 @@ class RunState:
     best_score: float | None = None
     best_epoch: int = 0
     best: dict[str, Tensor] = field(default_factory=dict)
-    """The network's state at its best validation score, for early stopping."""
+    """The network's and the likelihood's state at the best validation score, for early stopping."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings that a resumed run must share."""
     scaler: dict[str, Any] = field(default_factory=dict)
@@ -69,23 +70,38 @@ def save_checkpoint(
 
 
 def load_checkpoint_(
-    folder: Path, model: nn.Module, likelihood: Likelihood, optimizer: torch.optim.Optimizer
+    folder: Path,
+    model: nn.Module,
+    likelihood: Likelihood,
+    optimizer: torch.optim.Optimizer,
+    wanted: Mapping[str, Any],
 ) -> RunState:
     """Restore network, likelihood and optimiser in place and return the run's state.
 
+    Args:
+        folder: where the run lies.
+        model: the network.
+        likelihood: its likelihood.
+        optimizer: its optimiser.
+        wanted: settings, and perhaps the seed, that the run must have been started with.
+
     Raises:
         FileNotFoundError: if there is no checkpoint.
-        ValueError: if it is damaged, is something else, or belongs to another network.
+        ValueError: if it is damaged, is something else, was started with other settings or belongs to
+            another network; nothing is changed then.
     """
     file = checkpoint_file(folder)
     tensors, facts = read_tensors(file)
     if facts.get("kind") != "checkpoint":
         raise ValueError(f"{file} holds {facts.get('kind')!r}, not a training checkpoint")
+    stored = facts["settings"] | {"seed": facts["seed"]}
+    wrong = [f"{name}={stored.get(name)}, now {value}" for name, value in wanted.items() if stored.get(name) != value]
+    if wrong:
+        raise ValueError(f"the run in {folder} was started differently: {'; '.join(wrong)}")
+    check_state(likelihood, unprefixed("likelihood", tensors), file)
     load_state_(model, unprefixed("model", tensors), file)
     load_state_(likelihood, unprefixed("likelihood", tensors), file)
-    entries: dict[int, dict[str, Any]] = {
-        int(index): dict(values) for index, values in facts["optimizer"].items()
-    }
+    entries: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in facts["optimizer"].items()}
     for name, tensor in unprefixed("optimizer", tensors).items():
         index, key = name.split(".", 1)
         entries.setdefault(int(index), {})[key] = tensor

@@ -68,8 +68,7 @@ def nelbo(
     """
     if isinstance(num_data, bool) or not isinstance(num_data, int) or num_data <= 0:
         raise ValueError(
-            f"`num_data` must be the positive number of training examples, got {num_data!r}: "
-            "pass e.g. len(dataset)"
+            f"`num_data` must be the positive number of training examples, got {num_data!r}: pass e.g. len(dataset)"
         )
     if samples < 1:
         raise ValueError(f"`samples` must be at least 1, got {samples}")

@@ -29,8 +29,8 @@ class StopRequest:
 def stop_between_steps() -> Iterator[StopRequest]:
     """Defer SIGINT and SIGTERM to the next `check`, so that no step or checkpoint is cut in two.
 
-    A second SIGINT stops at once. Outside the main thread, where Python takes no signals, nothing
-    changes.
+    A signal after the last `check` takes effect at the end of the block. A second SIGINT stops at once.
+    Outside the main thread, where Python takes no signals, nothing changes.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
@@ -48,3 +48,4 @@ def stop_between_steps() -> Iterator[StopRequest]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    request.check()

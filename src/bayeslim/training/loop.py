@@ -24,6 +24,7 @@ from bayeslim.predictive.evaluate import evaluate
 from bayeslim.predictive.inputs import device_of
 from bayeslim.pruning.sparsity import named_sparsity
 from bayeslim.randomness import check_seed, derived_seed, seeded
+from bayeslim.saving import prefixed, unprefixed
 from bayeslim.schedules import Progress, Schedule
 from bayeslim.training.batches import Batches, make_batches
 from bayeslim.training.checkpoint import RunState, checkpoint_file, load_checkpoint_, save_checkpoint
@@ -83,7 +84,8 @@ def fit(
         lr: learning rate of the default optimiser, fused Adam.
         scale_lr: another one for the posteriors' scales; None takes `lr`.
         lr_schedule: factor on every learning rate; default constant.
-        optimizer: called with the parameter groups instead, e.g. `partial(torch.optim.SGD, lr=0.1)`.
+        optimizer: called with the parameter groups instead, e.g. `partial(torch.optim.SGD, lr=0.1)`; its own
+            learning rate and weight decay hold (no decay on posteriors and priors, see `bl.param_groups`).
         kl_schedule: weight beta of the KL, e.g. `bl.schedules.warmup_linear(5, 15)`: with the KL off, noise
             on, for 5 epochs, then growing; default 1. Counted from the end of pre-training.
         kl_scaling: "dissertation" under-weights the KL as that code does; see `bl.nelbo`.
@@ -92,7 +94,8 @@ def fit(
             conversion, in one call.
         validation: (x, y), a Dataset or a DataLoader to score after every epoch.
         validation_samples: posterior samples for that; 0 scores the posterior mean.
-        patience: stop after this many epochs without a better validation nll, and go back to the best.
+        patience: stop after this many epochs without a better validation nll; either way the network ends
+            as it was at its best.
         clip_norm: clip the norm of the whole gradient to this.
         accumulate: batches per optimiser step.
         autocast: torch.bfloat16 or torch.float16 for the forward pass; the KL stays in float32.
@@ -120,13 +123,20 @@ def fit(
         raise ValueError(f"`pretrain_epochs` must lie in [0, epochs={epochs}], got {pretrain_epochs}")
     if patience is not None and validation is None:
         raise ValueError("`patience` needs `validation` data to judge by: pass validation=(x, y)")
+    if patience is not None:
+        _check_counts(patience=patience)
+    if clip_norm is not None and not clip_norm > 0:
+        raise ValueError(f"`clip_norm` must be positive, got {clip_norm}: pass e.g. 1.0, or None")
     if autocast not in (None, torch.bfloat16, torch.float16):
         raise ValueError(f"`autocast` must be torch.bfloat16, torch.float16 or None, got {autocast}")
     if device is not None:
         model.to(device)
     likelihood.to(device_of(model))
     batches = make_batches(data, batch_size, num_data, model, likelihood)
-    groups = param_groups(nn.ModuleList([model, likelihood]), lr=lr, scale_lr=scale_lr)
+    if isinstance(validation, tuple | list):  # fail now, not after the first epoch
+        make_batches(validation, batch_size, None, model, likelihood)
+    own: dict[str, Any] = {"lr": None, "weight_decay": None} if optimizer else {"lr": lr}
+    groups = param_groups(nn.ModuleList([model, likelihood]), scale_lr=scale_lr, **own)
     if not groups:
         raise ValueError("`model` has no parameters that require gradients: there is nothing to train")
     stepper = Stepper(
@@ -141,8 +151,15 @@ def fit(
         compile=compile,
     )
     folder = None if checkpoint is None else Path(checkpoint)
-    settings = {"num_data": batches.num_data, "batches": len(batches), "accumulate": accumulate}
-    state = _begin(stepper, folder, resume, seed, settings | {"samples": samples})
+    settings = {
+        "num_data": batches.num_data,
+        "batches": len(batches),
+        "accumulate": accumulate,
+        "samples": samples,
+        "optimizer": type(stepper.optimizer).__name__,
+        "parameters": len(stepper.parameters),
+    }
+    state = _begin(stepper, folder, resume, seed, settings)
     remember_likelihood_(model, likelihood)
     kl_weight, lr_factor = kl_schedule or schedules.constant(), lr_schedule or schedules.constant()
     steps = math.ceil(len(batches) / accumulate)
@@ -168,17 +185,16 @@ def fit(
             state.history.records.append(record)
             state.scaler = stepper.scaler.state_dict()
             if patience is not None and not pretraining:
-                _note_best(state, model, record["validation_nll"])
+                _note_best(state, model, likelihood, record["validation_nll"])
             if folder is not None:
                 save_checkpoint(folder, model, likelihood, stepper.optimizer, state)
     if state.best:
-        model.load_state_dict(state.best)
+        model.load_state_dict(unprefixed("model", state.best))
+        likelihood.load_state_dict(unprefixed("likelihood", state.best))
     return state.history
 
 
-def _begin(
-    stepper: Stepper, folder: Path | None, resume: bool, seed: int | None, settings: dict[str, Any]
-) -> RunState:
+def _begin(stepper: Stepper, folder: Path | None, resume: bool, seed: int | None, settings: dict[str, Any]) -> RunState:
     """A fresh run, written at once so that there is always a checkpoint; or the one to resume."""
     if seed is not None:
         check_seed(seed)
@@ -189,18 +205,11 @@ def _begin(
         )
     optimizer, model, likelihood = stepper.optimizer, stepper.model, stepper.likelihood
     if folder is not None and exists:
-        state = load_checkpoint_(folder, model, likelihood, optimizer)
         wanted = settings | ({} if seed is None else {"seed": seed})
-        stored = state.settings | {"seed": state.seed}
-        wrong = [
-            f"{name}={stored.get(name)}, now {value}"
-            for name, value in wanted.items()
-            if stored.get(name) != value
-        ]
-        if wrong:
-            raise ValueError(f"the run in {folder} was started differently: {'; '.join(wrong)}")
+        state = load_checkpoint_(folder, model, likelihood, optimizer, wanted)
         if state.scaler:
             stepper.scaler.load_state_dict(state.scaler)
+        state.history.write(folder / "history.jsonl")  # a kill may have come between the two files
         return state
     state = RunState(int(torch.randint(2**31, ())) if seed is None else seed, settings=settings)
     if folder is not None:
@@ -215,10 +224,11 @@ def _grouped(batches: Batches, size: int) -> Iterator[list[tuple[Tensor, Tensor]
         yield group
 
 
-def _note_best(state: RunState, model: nn.Module, score: float) -> None:
+def _note_best(state: RunState, model: nn.Module, likelihood: Likelihood, score: float) -> None:
     if state.best_score is None or score < state.best_score:
         state.best_score, state.best_epoch = score, state.epoch
-        state.best = {name: value.detach().clone() for name, value in model.state_dict().items()}
+        both = prefixed("model", model.state_dict()) | prefixed("likelihood", likelihood.state_dict())
+        state.best = {name: value.detach().clone() for name, value in both.items()}
 
 
 def _patience_over(state: RunState, patience: int | None) -> bool:

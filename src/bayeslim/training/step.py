@@ -45,11 +45,14 @@ class Stepper:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.autocast == torch.float16)
         self.seen: list[Nelbo] = []
         self.beta = torch.zeros((), device=self.device)
-        objective = nelbo
+        objective, self.tracing = nelbo, nullcontext()
         if self.compile:
             # On the CPU inductor's own random numbers are three times slower than eager ones.
             options: dict[str, Any] = {"fallback_random": True} if self.device.type == "cpu" else {}
             objective = torch.compile(_own_code(nelbo), options=options)
+            # A float on a module (a bound, a prior's width) that had another value in an earlier network
+            # would become symbolic, and break the graph.
+            self.tracing = torch._dynamo.config.patch(specialize_float=True)
         self.objective = functools.partial(
             objective,
             self.model,
@@ -64,14 +67,18 @@ class Stepper:
 
         Raises:
             FloatingPointError: if the loss is not finite; the parameters are then as they were.
+            ValueError: if a schedule gave a value that is negative or not finite.
         """
+        for name, value in (("kl_schedule", beta), ("lr_schedule", lr_factor)):
+            if not 0 <= value < math.inf:
+                raise ValueError(f"`{name}` gave {value}: it must be finite and not negative")
         for group, lr in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
             group["lr"] = lr * lr_factor
         self.optimizer.zero_grad(set_to_none=True)
         for x, y in batches:
             self._backward(x, y, beta, len(batches))
         if self.device.type == "cpu" or len(self.seen) % LOOK_EVERY == 0:
-            self._check_finite(self.seen[-1])
+            self._check_losses(len(self.seen) - len(batches))
         if self.clip_norm is not None:
             self.scaler.unscale_(self.optimizer)
             torch.nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
@@ -79,13 +86,18 @@ class Stepper:
         self.scaler.update()
 
     def epoch_summary(self) -> dict[str, Any]:
-        """Averages since the last call of energy (the loss), nll and kl; the last beta and learning rate."""
+        """Averages since the last call of energy (the loss), nll and kl; the last beta and learning rate.
+
+        Raises:
+            FloatingPointError: if a loss or a parameter is not finite.
+        """
         columns = [torch.stack(column) for column in zip(*self.seen, strict=True)]
         energy, nll, divergence, _ = (column.double().mean().item() for column in columns)
+        if not math.isfinite(energy):
+            self._check_losses(0)
+        self._check_parameters()
         last = self.seen[-1]
         self.seen = []
-        if not math.isfinite(energy):
-            self._check_finite(last)
         beta, lr = last.beta.item(), float(self.optimizer.param_groups[0]["lr"])
         return {"energy": energy, "nll": nll, "kl": divergence, "beta": beta, "lr": lr}
 
@@ -93,23 +105,35 @@ class Stepper:
         """Add the gradient of one batch, divided by the number of batches in the step."""
         # A tensor keeps one compiled graph for every value; a plain 0 leaves the KL out of the graph.
         weight = self.beta.fill_(beta) if beta else 0.0
-        with torch.autocast(self.device.type, self.autocast) if self.autocast else nullcontext():
+        with self.tracing, torch.autocast(self.device.type, self.autocast) if self.autocast else nullcontext():
             result: Nelbo = self.objective(x, y, beta=weight)
         self.scaler.scale(result.loss / parts).backward()
         self.seen.append(Nelbo(*(part.detach() for part in result)))
 
-    def _check_finite(self, part: Nelbo) -> None:
-        nll, divergence = part.nll.item(), part.kl.item()
-        if not math.isfinite(nll):
+    def _check_losses(self, start: int) -> None:
+        """Raise if a loss since batch `start` of the epoch is not finite, and name the term to blame."""
+        for number, part in enumerate(self.seen[start:], start + 1):
+            if math.isfinite(part.loss.item()):
+                continue
+            nll, divergence = part.nll.item(), part.kl.item()
+            if not math.isfinite(nll):
+                raise FloatingPointError(
+                    f"the nll became {nll} in batch {number} of the epoch (kl {divergence:.4g}): "
+                    "lower `lr`, set clip_norm=1.0, or standardise the inputs and targets"
+                )
             raise FloatingPointError(
-                f"the nll became {nll} after {len(self.seen)} steps of the epoch (kl {divergence:.4g}): "
-                "lower `lr`, set clip_norm=1.0, or standardise the inputs and targets"
-            )
-        if not math.isfinite(divergence):
-            raise FloatingPointError(
-                f"the kl became {divergence} after {len(self.seen)} steps of this epoch (nll {nll:.4g}): "
+                f"the kl became {divergence} in batch {number} of the epoch (nll {nll:.4g}): "
                 "lower `scale_lr`, bound the scales (MeanField(max_scale=...)), or use another prior"
             )
+
+    def _check_parameters(self) -> None:
+        """Raise if the last update spoilt a parameter, before a checkpoint of it is written."""
+        for name, parameter in (*self.model.named_parameters(), *self.likelihood.named_parameters()):
+            if not bool(parameter.isfinite().all()):
+                raise FloatingPointError(
+                    f"the parameter {name} is no longer finite although the loss was: its gradient "
+                    "overflowed; lower `lr` or set clip_norm=1.0"
+                )
 
 
 def _own_code(function: Callable[..., Nelbo]) -> Callable[..., Nelbo]:

@@ -1,0 +1,266 @@
+"""Bayesian recurrent layers: one network per sequence, not one per time step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Self, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from bayeslim.layers.base import BayesLayer
+from bayeslim.layers.linear import Linear
+from bayeslim.ops import LinearOp
+
+__all__ = ["GRU", "LSTM"]
+
+State = tuple[Tensor, ...]
+
+
+class _Cell(nn.Module):
+    """The two weights of one layer and direction: `input` (gates, in) and `hidden` (gates, hidden)."""
+
+    def __init__(self, input: BayesLayer, hidden: BayesLayer) -> None:
+        super().__init__()
+        self.input, self.hidden = input, hidden
+
+
+class _Recurrent(nn.Module):
+    """What LSTM and GRU share: layers, directions, lengths and the loop over time.
+
+    The weights are drawn once per forward pass and used at every time step, whichever sampling estimator
+    is set; `mean_only` uses their means. torch's fused kernels are not used, because they block `vmap` and
+    `torch.compile(fullgraph=True)`; the input products of all time steps are still one matrix product.
+    """
+
+    plain_type: ClassVar[type[nn.RNNBase]]
+    states: ClassVar[int]
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        **bayes: Any,
+    ) -> None:
+        super().__init__()
+        kind: Any = self.plain_type
+        self._adopt(kind(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional), bayes)
+
+    @classmethod
+    def from_torch(cls, plain: nn.RNNBase, **bayes: Any) -> Self:
+        """Give the weights of a plain torch layer posteriors centred on them."""
+        layer = cls.__new__(cls)
+        nn.Module.__init__(layer)
+        layer._adopt(plain, bayes)
+        return layer
+
+    def _adopt(self, plain: nn.RNNBase, bayes: dict[str, Any]) -> None:
+        if plain.proj_size:
+            raise ValueError(
+                f"`proj_size`={plain.proj_size} is not supported: use a {type(plain).__name__} without it, "
+                "followed by a linear layer"
+            )
+        self.input_size, self.hidden_size, self.num_layers = (
+            plain.input_size,
+            plain.hidden_size,
+            plain.num_layers,
+        )
+        self.bias, self.batch_first, self.bidirectional = plain.bias, plain.batch_first, plain.bidirectional
+        self.dropout = nn.Dropout(plain.dropout)
+        suffixes = [
+            f"l{index}{direction}"
+            for index in range(plain.num_layers)
+            for direction in (("", "_reverse") if plain.bidirectional else ("",))
+        ]
+        self.cells = nn.ModuleList(self._cell(plain, suffix, bayes) for suffix in suffixes)
+
+    def _cell(self, plain: nn.RNNBase, suffix: str, bayes: dict[str, Any]) -> _Cell:
+        raise NotImplementedError
+
+    def _step(self, gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+        """The state after one time step; `gates` is the input's part."""
+        raise NotImplementedError
+
+    def forward(self, x: Any, state: Any = None) -> Any:
+        """As torch's layer: `(output, state)`.
+
+        Args:
+            x: (time, batch, features), (batch, time, features) with `batch_first`, unbatched
+                (time, features), or a `PackedSequence`.
+            state: initial state, (layers * directions, batch, hidden) each; zeros when None.
+        """
+        if isinstance(x, PackedSequence):
+            return self._forward_packed(x, state)
+        unbatched = x.ndim == 2
+        if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
+            raise ValueError(
+                f"`x` must end in (time, {self.input_size}) with an optional batch axis, got {tuple(x.shape)}"
+            )
+        if unbatched:
+            x, state = x[:, None], self._map(state, lambda part: part[:, None])
+        elif self.batch_first:
+            x = x.transpose(0, 1)
+        output, final = self._run(x, state, None)
+        if unbatched:
+            return output[:, 0], self._map(final, lambda part: part[:, 0])
+        return (output.transpose(0, 1) if self.batch_first else output), final
+
+    def _forward_packed(self, packed: PackedSequence, state: Any) -> tuple[PackedSequence, Any]:
+        x, lengths = pad_packed_sequence(packed)
+        output, final = self._run(x, state, lengths.to(x.device))
+        # The same lengths give the same order, so rows stand where they stood in the input.
+        return pack_padded_sequence(output, lengths, enforce_sorted=packed.sorted_indices is None), final
+
+    def _run(self, x: Tensor, state: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
+        """All layers and directions over x (time, batch, features)."""
+        start = self._start(x, state)
+        valid = None
+        if lengths is not None:
+            valid = (torch.arange(len(x), device=x.device)[:, None] < lengths)[:, :, None]
+        directions = 2 if self.bidirectional else 1
+        finals: list[State] = []
+        for index in range(self.num_layers):
+            outputs: list[Tensor] = []
+            for direction in range(directions):
+                number = index * directions + direction
+                initial = tuple(part[number] for part in start)
+                cell = cast(_Cell, self.cells[number])
+                output, final = self._scan(cell, x, initial, valid, backwards=direction == 1)
+                outputs.append(output)
+                finals.append(final)
+            x = torch.cat(outputs, dim=-1)
+            if index < self.num_layers - 1:
+                x = self.dropout(x)
+        stacked = tuple(torch.stack(parts) for parts in zip(*finals, strict=True))
+        return x, stacked if self.states > 1 else stacked[0]
+
+    def _scan(
+        self, cell: _Cell, x: Tensor, state: State, valid: Tensor | None, backwards: bool
+    ) -> tuple[Tensor, State]:
+        """One direction; past the end of a sequence the state stands still and the output is zero."""
+        input_weight, input_bias = cell.input.draw()
+        weight, bias = cell.hidden.draw()
+        gates = nn.functional.linear(x, input_weight, input_bias)
+        outputs: list[Tensor] = []
+        order = range(len(x) - 1, -1, -1) if backwards else range(len(x))
+        for time in order:
+            new = self._step(gates[time], state, weight, bias)
+            if valid is None:
+                state, output = new, new[0]
+            else:
+                state = tuple(torch.where(valid[time], a, b) for a, b in zip(new, state, strict=True))
+                output = torch.where(valid[time], new[0], 0.0)
+            outputs.append(output)
+        return torch.stack(outputs[::-1] if backwards else outputs), state
+
+    def _start(self, x: Tensor, state: Any) -> State:
+        if state is None:
+            zeros = x.new_zeros(len(self.cells), x.shape[1], self.hidden_size)
+            return (zeros,) * self.states
+        parts = state if self.states > 1 else (state,)
+        expected = (len(self.cells), x.shape[1], self.hidden_size)
+        for part in parts:
+            if tuple(part.shape) != expected:
+                raise ValueError(f"`state` must have shape {expected}, got {tuple(part.shape)}")
+        return tuple(parts)
+
+    def _map(self, state: Any, function: Callable[[Tensor], Tensor]) -> Any:
+        """Apply `function` to a state, which is a tensor, a pair or None."""
+        if state is None:
+            return None
+        return tuple(map(function, state)) if isinstance(state, tuple) else function(state)
+
+    def to_torch(self) -> nn.RNNBase:
+        """The plain torch layer with the posterior means as its weights."""
+        kind: Any = self.plain_type
+        plain = kind(
+            self.input_size,
+            self.hidden_size,
+            self.num_layers,
+            self.bias,
+            self.batch_first,
+            self.dropout.p,
+            self.bidirectional,
+        )
+        directions = 2 if self.bidirectional else 1
+        weight = torch.empty(())
+        with torch.no_grad():
+            for number, cell in enumerate(cast(list[_Cell], self.cells)):
+                suffix = f"l{number // directions}{'_reverse' if number % directions else ''}"
+                for half, layer in (("ih", cell.input), ("hh", cell.hidden)):
+                    weight, bias = layer.mean_tensors()
+                    getattr(plain, f"weight_{half}_{suffix}").copy_(weight)
+                    if self.bias:
+                        getattr(plain, f"bias_{half}_{suffix}").copy_(torch.zeros(()) if bias is None else bias)
+        return plain.to(weight.device, weight.dtype)
+
+
+class LSTM(_Recurrent):
+    """A Bayesian LSTM; options as in `torch.nn.LSTM`, then `BayesLayer`'s.
+
+    torch adds two bias vectors where one suffices; here their sum is one bias.
+
+    Example:
+        >>> layer = LSTM(8, 16, num_layers=2, bidirectional=True, batch_first=True, prior=ARD())
+        >>> layer(torch.randn(4, 10, 8))[0].shape
+        torch.Size([4, 10, 32])
+    """
+
+    plain_type = nn.LSTM
+    states = 2
+
+    def _cell(self, plain: nn.RNNBase, suffix: str, bayes: dict[str, Any]) -> _Cell:
+        weights = getattr(plain, f"weight_ih_{suffix}"), getattr(plain, f"weight_hh_{suffix}")
+        bias = None
+        if plain.bias:
+            bias = getattr(plain, f"bias_ih_{suffix}") + getattr(plain, f"bias_hh_{suffix}")
+        return _Cell(
+            Linear.around(LinearOp(), weights[0], bias, **bayes),
+            Linear.around(LinearOp(), weights[1], None, **bayes),
+        )
+
+    def _step(self, gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+        hidden, cell = state
+        gates = gates + nn.functional.linear(hidden, weight, bias)
+        enter, forget, candidate, leave = gates.chunk(4, dim=-1)
+        cell = forget.sigmoid() * cell + enter.sigmoid() * candidate.tanh()
+        return leave.sigmoid() * cell.tanh(), cell
+
+
+class GRU(_Recurrent):
+    """A Bayesian GRU; options as in `torch.nn.GRU`, then `BayesLayer`'s.
+
+    Example:
+        >>> layer = GRU(8, 16)
+        >>> layer(torch.randn(10, 4, 8))[0].shape
+        torch.Size([10, 4, 16])
+    """
+
+    plain_type = nn.GRU
+    states = 1
+
+    def _cell(self, plain: nn.RNNBase, suffix: str, bayes: dict[str, Any]) -> _Cell:
+        halves = [
+            Linear.around(
+                LinearOp(),
+                getattr(plain, f"weight_{half}_{suffix}"),
+                getattr(plain, f"bias_{half}_{suffix}") if plain.bias else None,
+                **bayes,
+            )
+            for half in ("ih", "hh")
+        ]
+        return _Cell(*halves)
+
+    def _step(self, gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+        (hidden,) = state
+        reset_in, update_in, new_in = gates.chunk(3, dim=-1)
+        reset_h, update_h, new_h = nn.functional.linear(hidden, weight, bias).chunk(3, dim=-1)
+        reset, update = (reset_in + reset_h).sigmoid(), (update_in + update_h).sigmoid()
+        candidate = (new_in + reset * new_h).tanh()
+        return ((1 - update) * candidate + update * hidden,)
