@@ -19,6 +19,7 @@ ORDER = [
     "layers",
     "using",
     "kl",
+    "selectors",
     "surgery",
     "convert",
     "collapse",

@@ -10,6 +10,7 @@ from bayeslim import moment_rules as moment_rules
 from bayeslim import posteriors as posteriors
 from bayeslim import priors as priors
 from bayeslim import schedules as schedules
+from bayeslim import selectors as selectors
 from bayeslim.analysis import refresh_batchnorm_ as refresh_batchnorm_
 from bayeslim.collapse import collapse_ as collapse_
 from bayeslim.convert import bayesianize_ as bayesianize_
@@ -75,6 +76,7 @@ __all__ = [
     "refresh_batchnorm_",
     "save",
     "schedules",
+    "selectors",
     "sparsity",
     "using",
     "weight_sample",

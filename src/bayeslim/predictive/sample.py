@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bayeslim.estimators import flipout, independent_draws, local_reparam, mean_only, moments
 from bayeslim.gaussian import Gaussian
@@ -55,7 +56,8 @@ def predict(
 
     Linear layers on plain vectors draw their outputs, everything else draws weights: local
     reparameterisation and flipout would lose the correlation between positions and with it most of the
-    variance of pooled outputs. Layers set to `mean_only` stay so.
+    variance of pooled outputs. Layers set to `mean_only` stay so. A network that `torch.vmap` cannot run, such as one
+    around a plain `nn.LSTM`, is sampled in a loop instead: slower, with the same distribution.
 
     Args:
         model: network, Bayesian or not.
@@ -129,8 +131,19 @@ def predict_batch(
         stream.add(model(x)[None])
     else:
         for chunk in _chunks(model, x, samples):
-            stream.add(torch.vmap(lambda _: model(x), randomness="different")(x.new_empty(chunk)))
+            stream.add(_draws(model, x, chunk))
     return stream.prediction()
+
+
+def _draws(model: nn.Module, x: Tensor, count: int) -> Tensor:
+    """Outputs of `count` posterior samples, samples first: one vectorised pass, or a loop where vmap cannot follow."""
+    try:
+        with sdpa_kernel(SDPBackend.MATH):  # the fused attention kernels have no batching rule
+            return torch.vmap(lambda _: model(x), randomness="different")(x.new_empty(count, dtype=torch.float32))
+    except RuntimeError as error:
+        if not any(word in str(error) for word in ("vmap", "Batching rule", "functorch")):
+            raise
+    return torch.stack([model(x) for _ in range(count)])
 
 
 def _chunks(model: nn.Module, x: Tensor, samples: int) -> Iterator[int]:

@@ -188,7 +188,7 @@ def fit(
                 _note_best(state, model, likelihood, record["validation_nll"])
             if folder is not None:
                 save_checkpoint(folder, model, likelihood, stepper.optimizer, state)
-    if state.best:
+    if patience is not None and state.best:
         model.load_state_dict(unprefixed("model", state.best))
         likelihood.load_state_dict(unprefixed("likelihood", state.best))
     return state.history
