@@ -12,6 +12,7 @@ ORDER = [
     "ops",
     "log_alpha",
     "posteriors",
+    "masks",
     "priors",
     "divergence",
     "estimators",

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from bayeslim import estimators, layers, likelihoods, ops, posteriors, priors
+from bayeslim.masks import Masked, unmasked
 from bayeslim.models.mlp import Sin
 from bayeslim.posteriors.base import Posterior
 
@@ -181,7 +182,8 @@ def build_likelihood(description: Description) -> likelihoods.Likelihood:
 
 def _describe_layer(layer: layers.BayesLayer) -> Description | None:
     parts: list[Description] = []
-    for posterior, prior in layer.posteriors_and_priors():
+    for outer, prior in layer.posteriors_and_priors():
+        posterior = unmasked(outer)
         if POSTERIORS.get(type(posterior).__name__) is not type(posterior):
             return None
         if PRIORS.get(type(prior).__name__) is not type(prior):
@@ -191,6 +193,7 @@ def _describe_layer(layer: layers.BayesLayer) -> Description | None:
             {
                 "shape": list(posterior.mean().shape),
                 "posterior": [type(posterior).__name__, posterior.config()],
+                "masked": isinstance(outer, Masked),
                 "prior": [type(prior).__name__, prior.config(), buffers],
             }
         )
@@ -231,7 +234,8 @@ def _build_layer(description: Description) -> layers.BayesLayer:
 
 def _posterior_factory(part: Description) -> Callable[..., Posterior]:
     name, config = part["posterior"]
-    return functools.partial(POSTERIORS[name], **config)
+    build = functools.partial(POSTERIORS[name], **config)
+    return (lambda init: Masked(build(init), torch.ones_like(init))) if part["masked"] else build
 
 
 def _build_prior(part: Description) -> priors.Prior:

@@ -15,7 +15,8 @@ def kl_divergence(posterior: Posterior, prior: Prior) -> Tensor:
     r"""`KL(q || prod_i p_i) = sum_i KL(q_i || p_i) + TC(q)`, summed over all weights, in nats.
 
     The identity splits the KL to a factorised prior into marginal terms, which the prior knows, and
-    the total correlation, which the posterior knows. No pair needs code of its own.
+    the total correlation, which the posterior knows. No pair needs code of its own. Pruned weights are constants and
+    take no part.
 
     Args:
         posterior: `q`, over one weight tensor.
@@ -33,4 +34,5 @@ def kl_divergence(posterior: Posterior, prior: Prior) -> Tensor:
     mean, variance = posterior.mean(), posterior.variance()
     if mean.dtype in (torch.float16, torch.bfloat16):
         mean, variance = mean.float(), variance.float()
-    return prior.kl(mean, variance).sum() + posterior.total_correlation()
+    terms, kept = prior.kl(mean, variance), posterior.kept()
+    return (terms if kept is None else terms * kept).sum() + posterior.total_correlation()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -43,8 +43,12 @@ class Posterior(nn.Module, ABC):
         """Draw one weight tensor, differentiable with respect to the parameters."""
 
     @abstractmethod
-    def config(self) -> dict[str, float | int | None]:
+    def config(self) -> dict[str, Any]:
         """The keyword arguments, besides `init`, that build a posterior of the same shape."""
+
+    def kept(self) -> Tensor | None:
+        """1 where a weight stays and 0 where it is pruned; None if none is."""
+        return None
 
     def total_correlation(self) -> Tensor:
         r"""`TC(q) = sum_i H(q_i) - H(q)` in nats: what the marginals alone do not tell the KL."""

@@ -1,4 +1,4 @@
-"""How much of a network the posterior calls noise."""
+"""How much of a network is pruned, or is noise by its posterior."""
 
 from __future__ import annotations
 
@@ -6,39 +6,42 @@ import torch
 from torch import nn
 
 from bayeslim.layers.base import BayesLayer
-from bayeslim.log_alpha import log_alpha
+from bayeslim.pruning.criteria import LOG_ALPHA, Criterion
 
 __all__ = ["named_sparsity", "sparsity"]
 
 
 @torch.no_grad()
-def named_sparsity(model: nn.Module, threshold: float = 3.0) -> dict[str, float]:
-    """The part of each Bayesian layer's weights with `ln alpha > threshold`, by layer name.
+def named_sparsity(
+    model: nn.Module, threshold: float | None = None, criterion: Criterion = LOG_ALPHA
+) -> dict[str, float]:
+    """The part of each Bayesian layer's weights that is pruned or dead by the criterion, by layer name.
 
     Args:
         model: network with Bayesian layers.
-        threshold: 3 calls a weight dead whose dropout rate is above 0.95 (Molchanov et al. 2017);
-            `|mean| / std < 0.83` (Graves 2011) is the threshold 0.37.
+        threshold: where a weight counts as dead; None takes the criterion's own. For log alpha it is 3, a dropout rate
+            of 0.95 (Molchanov et al. 2017); `|mean| / std < 0.83` (Graves 2011) is the same as log alpha > 0.37.
+        criterion: how a weight is judged.
 
     Example:
         >>> named_sparsity(bl.mlp([4, 3, 2]))
         {'0': 0.0, '2': 0.0}
     """
     return {
-        name: (log_alpha(module.weight.mean(), module.weight.variance()) > threshold).float().mean().item()
+        name: 1 - criterion.keep(module.weight, threshold).double().mean().item()
         for name, module in model.named_modules()
         if isinstance(module, BayesLayer)
     }
 
 
 @torch.no_grad()
-def sparsity(model: nn.Module, threshold: float = 3.0) -> float:
-    """The part of all Bayesian weights (biases excluded) with `ln alpha > threshold`.
+def sparsity(model: nn.Module, threshold: float | None = None, criterion: Criterion = LOG_ALPHA) -> float:
+    """The part of all Bayesian weights (biases excluded) that is pruned or dead by the criterion.
 
     Example:
         >>> sparsity(bl.mlp([4, 3, 2]))
         0.0
     """
     sizes = [m.weight.mean().numel() for m in model.modules() if isinstance(m, BayesLayer)]
-    parts = named_sparsity(model, threshold).values()
+    parts = named_sparsity(model, threshold, criterion).values()
     return sum(size * part for size, part in zip(sizes, parts, strict=True)) / max(1, sum(sizes))

@@ -1,0 +1,80 @@
+"""Masks: posteriors some of whose weights are pruned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bayeslim.posteriors.base import Posterior
+
+__all__ = ["Masked", "mask_of", "unmasked"]
+
+
+class Masked(Posterior):
+    """A factorised posterior with some weights fixed at exactly zero, mean and variance alike.
+
+    The posterior inside keeps its parameters, so an optimiser that holds them goes on working and `unprune_` can
+    restore the weights. Pruned weights take no part in the KL and get no gradient.
+
+    Args:
+        posterior: the posterior to mask; must be factorised.
+        mask: 1 where a weight stays, 0 where it is pruned, in the shape of the weight.
+
+    Example:
+        >>> q = Masked(MeanField(torch.ones(2, 2)), torch.eye(2))
+        >>> q.mean()
+        tensor([[1., 0.],
+                [0., 1.]])
+    """
+
+    scale_parameters = ()
+    mask: Tensor
+
+    def __init__(self, posterior: Posterior, mask: Tensor) -> None:
+        if not posterior.factorised:
+            raise TypeError(
+                f"only a factorised posterior can be pruned weight by weight, got {type(posterior).__name__}: its "
+                "weights are correlated"
+            )
+        if mask.shape != posterior.mean().shape:
+            raise ValueError(
+                f"`mask` must have the shape of the weight {tuple(posterior.mean().shape)}, got {tuple(mask.shape)}"
+            )
+        super().__init__()
+        self.posterior = posterior
+        self.max_alpha = posterior.max_alpha
+        self.register_buffer("mask", mask.detach().to(posterior.mean().dtype).clone())
+
+    def mean(self) -> Tensor:
+        """The mean, zero where pruned."""
+        return self.posterior.mean() * self.mask
+
+    def variance(self) -> Tensor:
+        """The variance, zero where pruned."""
+        variance = self.posterior.variance()
+        return variance * self.mask.to(variance.dtype)
+
+    def rsample(self) -> Tensor:
+        """A draw, zero where pruned."""
+        return self.posterior.rsample() * self.mask
+
+    def kept(self) -> Tensor:
+        """The mask."""
+        return self.mask
+
+    def config(self) -> dict[str, Any]:
+        """The arguments of the posterior inside."""
+        return self.posterior.config()
+
+
+def unmasked(posterior: Posterior) -> Posterior:
+    """The posterior inside a mask, or the posterior itself."""
+    return posterior.posterior if isinstance(posterior, Masked) else posterior
+
+
+def mask_of(posterior: Posterior) -> Tensor:
+    """The mask of a posterior; ones if nothing is pruned."""
+    kept = posterior.kept()
+    return torch.ones_like(posterior.mean()) if kept is None else kept

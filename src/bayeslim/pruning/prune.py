@@ -1,0 +1,179 @@
+"""Prune a network on its posterior, in place."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from bayeslim.layers.attention import MultiheadAttention
+from bayeslim.layers.base import BayesLayer
+from bayeslim.masks import Masked, mask_of, unmasked
+from bayeslim.pruning.criteria import LOG_ALPHA, Criterion
+
+__all__ = ["bayes_layers", "prune_", "random_like", "set_masks_", "unprune_"]
+
+
+@torch.no_grad()
+def prune_(
+    model: nn.Module,
+    criterion: Criterion = LOG_ALPHA,
+    *,
+    threshold: float | None = None,
+    amount: float | None = None,
+    structure: Literal["weight", "input", "output", "head"] = "weight",
+    scope: Literal["global", "layer"] = "global",
+    where: Callable[[str, BayesLayer], bool] = lambda name, layer: True,
+    allow_empty: bool = False,
+) -> dict[str, float]:
+    """Set weights to exactly zero, mean and variance, for good: sampling, training, saving and loading keep them so.
+
+    Masks only grow: a weight that was pruned before stays pruned until `unprune_`.
+
+    Args:
+        model: network with Bayesian layers of factorised posteriors.
+        criterion: how weights are judged.
+        threshold: prune what does not reach it, in the criterion's own units; None takes the criterion's.
+        amount: prune this part of the weights instead, lowest scores first, in [0, 1).
+        structure: prune single weights, whole input units, whole output units or channels, or attention heads.
+        scope: with `amount`, rank over the whole network or within each layer.
+        where: leave a layer alone where this returns False for (name, layer).
+        allow_empty: let a layer lose all its weights, which makes the network constant; an error otherwise.
+
+    Returns:
+        The part of each layer's weights that is pruned now.
+
+    Raises:
+        ValueError: if the arguments make no sense, scores are NaN, no layer matches, or a layer would be emptied.
+            The network is then unchanged.
+
+    Example:
+        >>> prune_(model, threshold=3.0)
+        >>> prune_(model, MAGNITUDE, amount=0.9)
+    """
+    if threshold is not None and amount is not None:
+        raise ValueError("`threshold` and `amount` exclude each other: pass one")
+    if amount is not None and not 0 <= amount < 1:
+        raise ValueError(f"`amount` must lie in [0, 1), got {amount}: pass e.g. 0.9")
+    if scope not in ("global", "layer"):
+        raise ValueError(f"`scope` must be 'global' or 'layer', got {scope!r}")
+    layers = {name: layer for name, layer in bayes_layers(model).items() if where(name, layer)}
+    groups = _head_groups(model, layers) if structure == "head" else {name: [(name, "")] for name in layers}
+    if not groups:
+        raise ValueError("no layer to prune: `model` has no Bayesian layer that `where` and `structure` accept")
+    scores: dict[str, Tensor] = {}
+    for key, members in groups.items():
+        heads = cast(MultiheadAttention, model.get_submodule(key)).num_heads if structure == "head" else 1
+        score = criterion.scores(layers[members[0][0]].weight, structure, heads)
+        scores[key] = score.expand(layers[members[0][0]].weight.mean().shape)
+    if amount is None:
+        cut = criterion.cut(threshold)
+        keep = {key: score >= cut for key, score in scores.items()}
+    else:
+        sets = [list(scores)] if scope == "global" else [[key] for key in scores]
+        keep = {
+            k: v for keys in sets for k, v in _keep_best({key: scores[key] for key in keys}, amount, structure).items()
+        }
+    masks = {
+        name: _for_member(keep[key], layers[name].weight.mean(), role)
+        for key, members in groups.items()
+        for name, role in members
+    }
+    return set_masks_({name: layers[name] for name in masks}, masks, allow_empty)
+
+
+def bayes_layers(model: nn.Module) -> dict[str, BayesLayer]:
+    """Every Bayesian layer by name."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, BayesLayer)}
+
+
+@torch.no_grad()
+def set_masks_(layers: dict[str, BayesLayer], masks: dict[str, Tensor], allow_empty: bool = False) -> dict[str, float]:
+    """Multiply masks (1 keeps) onto the layers; return the part of each that is pruned now.
+
+    Raises:
+        ValueError: if a layer would be emptied and that is not allowed; nothing is changed then.
+    """
+    joined = {name: mask_of(layer.weight) * masks[name] for name, layer in layers.items()}
+    empty = [name for name, mask in joined.items() if not bool(mask.any())]
+    if empty and not allow_empty:
+        raise ValueError(
+            f"layer {empty[0]!r} would lose all its {joined[empty[0]].numel()} weights and the network would be "
+            "constant: lower the threshold or amount, leave the layer out by `where`, or pass allow_empty=True"
+        )
+    for name, layer in layers.items():
+        layer.weight = Masked(unmasked(layer.weight), joined[name])
+    return {name: 1 - mask.double().mean().item() for name, mask in joined.items()}
+
+
+def unprune_(model: nn.Module) -> None:
+    """Remove all masks: pruned weights come back as they were when they were pruned.
+
+    Example:
+        >>> unprune_(model)
+    """
+    for layer in bayes_layers(model).values():
+        layer.weight = unmasked(layer.weight)
+
+
+@torch.no_grad()
+def random_like(pruned: nn.Module, seed: int = 0) -> nn.Module:
+    """A copy of a pruned network in which each layer has lost as many weights, at random places.
+
+    The control of every pruning claim: the same counts, without looking at the posterior.
+
+    Args:
+        pruned: network with masks.
+        seed: of the choice.
+
+    Example:
+        >>> bl.evaluate(random_like(model), test)["accuracy"]
+    """
+    control = copy.deepcopy(pruned)
+    generator = torch.Generator().manual_seed(seed)
+    for layer in bayes_layers(control).values():
+        mask = mask_of(layer.weight)
+        order = torch.randperm(mask.numel(), generator=generator).to(mask.device)
+        layer.weight = Masked(unmasked(layer.weight), mask.flatten()[order].view_as(mask))
+    return control
+
+
+def _keep_best(scores: dict[str, Tensor], amount: float, structure: str) -> dict[str, Tensor]:
+    """Keep all but the lowest `amount` of the weights.
+
+    Single weights meet the amount exactly, ties broken by position; groups stay whole, so at most that much goes.
+    """
+    flat = torch.cat([score.flatten() for score in scores.values()])
+    count = round(amount * len(flat))
+    order = flat.argsort(stable=True)
+    keep = torch.ones_like(flat, dtype=torch.bool)
+    if structure == "weight":
+        keep[order[:count]] = False
+    else:
+        keep = flat >= flat[order[count]]
+    parts = keep.split([score.numel() for score in scores.values()])
+    return {key: part.view(scores[key].shape) for key, part in zip(scores, parts, strict=True)}
+
+
+def _head_groups(model: nn.Module, layers: dict[str, BayesLayer]) -> dict[str, list[tuple[str, str]]]:
+    """Attention modules by name and their projections: the values are judged, the others follow."""
+    roles = (("v_proj", "rows"), ("q_proj", "rows"), ("k_proj", "rows"), ("out_proj", "columns"))
+    found: dict[str, list[tuple[str, str]]] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, MultiheadAttention):
+            members = [(f"{name}.{part}" if name else part, role) for part, role in roles]
+            if all(member in layers for member, _ in members):
+                found[name] = members
+    return found
+
+
+def _for_member(keep: Tensor, weight: Tensor, role: str) -> Tensor:
+    """The mask of one layer of a group, from the mask of the judged one."""
+    if role == "rows":
+        return keep[:, :1].expand(weight.shape)
+    if role == "columns":
+        return keep[:, 0].expand(weight.shape)
+    return keep
