@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +12,16 @@ from bayeslim.likelihoods.base import Likelihood, likelihood_of
 from bayeslim.predictive.inputs import as_tensor
 from bayeslim.predictive.sample import predict
 
-__all__ = ["evaluate"]
+__all__ = ["Evaluation", "evaluate", "evaluate_in_full"]
 
 
-@torch.no_grad()
+class Evaluation(NamedTuple):
+    """Scores, and the log density of every example."""
+
+    scores: dict[str, float]
+    log_densities: Tensor
+
+
 def evaluate(
     model: nn.Module,
     data: Any,
@@ -42,6 +48,19 @@ def evaluate(
     Example:
         >>> evaluate(model, (x_test, y_test))["ece"]
     """
+    return evaluate_in_full(model, data, samples, likelihood, batch_size, seed).scores
+
+
+@torch.no_grad()
+def evaluate_in_full(
+    model: nn.Module,
+    data: Any,
+    samples: int = 100,
+    likelihood: Likelihood | None = None,
+    batch_size: int = 1024,
+    seed: int | None = 0,
+) -> Evaluation:
+    """As `evaluate`, with `ln p(y | x)` of every example besides the scores."""
     if samples < 0:
         raise ValueError(f"`samples` must not be negative, got {samples}: 0 uses the posterior mean")
     chosen = likelihood_of(model, likelihood)
@@ -68,8 +87,10 @@ def evaluate(
         targets.append(y)
     if not means:
         raise ValueError("`data` gave no batches: the loader is empty")
-    scores = {"nll": -torch.cat(log_densities).double().mean().item()}
-    return scores | chosen.metrics(torch.cat(means), torch.cat(variances), torch.cat(targets))
+    densities = torch.cat(log_densities).double()
+    scores = {"nll": -densities.mean().item()}
+    scores |= chosen.metrics(torch.cat(means), torch.cat(variances), torch.cat(targets))
+    return Evaluation(scores, densities)
 
 
 def _fitting(likelihood: Likelihood, y: Tensor, mean: Tensor) -> Tensor:

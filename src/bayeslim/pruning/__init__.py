@@ -6,6 +6,8 @@ from bayeslim.pruning.criteria import MEAN_SQUARE as MEAN_SQUARE
 from bayeslim.pruning.criteria import RANGE as RANGE
 from bayeslim.pruning.criteria import SIGNAL_TO_NOISE as SIGNAL_TO_NOISE
 from bayeslim.pruning.criteria import Criterion as Criterion
+from bayeslim.pruning.curve import PruneCurve as PruneCurve
+from bayeslim.pruning.curve import prune_curve as prune_curve
 from bayeslim.pruning.prune import prune_ as prune_
 from bayeslim.pruning.prune import random_like as random_like
 from bayeslim.pruning.prune import unprune_ as unprune_
@@ -19,8 +21,10 @@ __all__ = [
     "RANGE",
     "SIGNAL_TO_NOISE",
     "Criterion",
+    "PruneCurve",
     "named_sparsity",
     "prune_",
+    "prune_curve",
     "random_like",
     "sparsity",
     "unprune_",
