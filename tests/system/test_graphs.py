@@ -1,0 +1,119 @@
+"""Layers of every kind compile into one graph, export and vectorise."""
+
+import copy
+import io
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import bayeslim as bl
+from contracts.members import POSTERIORS
+from contracts.statistics import assert_gaussian_moments
+from system.matrix import ESTIMATORS, KINDS, SAMPLING, example, layer, output, with_tensor_output
+
+
+def gradients(module: nn.Module, function: Any, x: Tensor) -> tuple[Tensor, list[Tensor | None]]:
+    """The output for given noise, and the gradients of a sum that weighs every element."""
+    module.zero_grad()
+    found = output(function, x)
+    (found * torch.linspace(-1, 1, found.numel()).view_as(found)).sum().backward()
+    return found, [None if p.grad is None else p.grad.clone() for p in module.parameters()]
+
+
+def assert_compiles(module: nn.Module, x: Tensor, **options: Any) -> None:
+    """One graph, and the output and gradients of eager mode for the same noise."""
+    torch._dynamo.reset()
+    compiled = torch.compile(module, fullgraph=True, **options)
+    expected, ours = gradients(module, module, x), gradients(module, compiled, x)
+    assert torch.allclose(ours[0], expected[0], atol=1e-5)
+    for a, b in zip(ours[1], expected[1], strict=True):
+        assert (a is None) == (b is None)
+        assert a is None or b is None or torch.allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("estimator", ["weight_sample", "local_reparam"])
+def test_every_layer_compiles(kind: str, estimator: str) -> None:
+    assert_compiles(layer(kind, estimator=ESTIMATORS[estimator]), example(kind), backend="aot_eager")
+
+
+@pytest.mark.parametrize("kind", ["Linear", "Conv2d"])
+@pytest.mark.parametrize("estimator", ["flipout", "mean_only", "moments"])
+def test_every_estimator_compiles(kind: str, estimator: str) -> None:
+    module = with_tensor_output(layer(kind, estimator=ESTIMATORS[estimator]))
+    assert_compiles(module, example(kind), backend="aot_eager")
+
+
+@pytest.mark.parametrize("posterior", POSTERIORS)
+@pytest.mark.parametrize("estimator", ["weight_sample", "local_reparam"])
+def test_every_posterior_compiles(posterior: str, estimator: str) -> None:
+    module = layer("Conv2d", posterior=POSTERIORS[posterior], estimator=ESTIMATORS[estimator])
+    assert_compiles(module, example("Conv2d"), backend="aot_eager")
+
+
+@pytest.mark.parametrize(("kind", "estimator"), [("Linear", "local_reparam"), ("Conv2d", "weight_sample")])
+def test_inductor_gives_the_eager_results(kind: str, estimator: str) -> None:
+    module = layer(kind, estimator=ESTIMATORS[estimator])
+    assert_compiles(module, example(kind), options={"fallback_random": True})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("strict", [True, False])
+def test_every_layer_exports(kind: str, estimator: str, strict: bool) -> None:
+    """The exported program draws fresh noise on every call, as the layer does."""
+    module, x = with_tensor_output(layer(kind, estimator=ESTIMATORS[estimator])), example(kind)
+    program = torch.export.export(module, (x,), strict=strict).module()
+    for seed in (0, 1):
+        assert torch.allclose(output(program, x, seed), output(module, x, seed), atol=1e-5)
+    assert torch.equal(output(program, x, 0), output(program, x, 1)) == (estimator not in SAMPLING)
+
+
+def test_an_exported_program_survives_a_file() -> None:
+    module, x = layer("Conv2d"), example("Conv2d")
+    buffer = io.BytesIO()
+    torch.export.save(torch.export.export(module, (x,)), buffer)
+    buffer.seek(0)
+    again = torch.export.load(buffer).module()
+    assert torch.allclose(output(again, x), output(module, x), atol=1e-5)
+
+
+def test_the_batch_size_of_an_exported_network_may_vary() -> None:
+    torch.manual_seed(0)
+    model = bl.mlp([4, 8, 3], estimator=bl.mean_only)
+    batch = torch.export.Dim("batch", min=1, max=64)
+    program = torch.export.export(model, (torch.randn(4, 4),), dynamic_shapes=({0: batch},)).module()
+    for size in (1, 7, 64):
+        x = torch.randn(size, 4)
+        assert torch.allclose(program(x), model(x), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_every_layer_vectorises(kind: str, estimator: str) -> None:
+    """Draws of a vectorised pass have the moments that the layer propagates in closed form."""
+    module = layer(kind, estimator=ESTIMATORS[estimator]).double()
+    x = example(kind).double()
+    with torch.no_grad():
+        torch.manual_seed(0)
+        if estimator == "moments":
+            both = torch.vmap(with_tensor_output(module), in_dims=0)(x[:, None])
+            assert torch.allclose(both[:, 0, 0], module(x).mean)
+            return
+        draws = torch.vmap(lambda _: module(x), randomness="different")(torch.zeros(1500))
+        with bl.using(module, bl.moments):
+            exact = module(x)
+    variance = torch.zeros_like(exact.variance) if estimator == "mean_only" else exact.variance
+    assert_gaussian_moments(draws, exact.mean, variance)
+
+
+def test_networks_can_be_run_with_other_parameters() -> None:
+    model, x = bl.mlp([4, 8, 3], estimator=bl.mean_only), torch.randn(5, 4)
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.mul_(2)
+    found = torch.func.functional_call(model, dict(other.named_parameters()), (x,))
+    assert torch.allclose(found, other(x))
