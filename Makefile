@@ -20,7 +20,7 @@ demo: $(INSTALLED)  ## train, convert, sparsify and judge a digit classifier; wr
 	$(BIN)/python -m bayeslim.experiments.demo --out demo-report
 
 test: $(INSTALLED)  ## the test suite without the slow runs
-	$(BIN)/python -m pytest -m "not slow" -n 2 -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 -q
 
 slow: $(INSTALLED)  ## long statistical and end-to-end tests
 	$(BIN)/python -m pytest -m slow -q

@@ -13,11 +13,13 @@ from bayeslim import layers, likelihoods, ops, posteriors, priors
 from bayeslim.architecture import OPS, PLAIN, build, build_likelihood, describe, describe_likelihood
 from bayeslim.estimators import independent_draws, local_reparam, mean_only
 from bayeslim.models.mlp import Sin
+from bayeslim.select import Select
 from bayeslim.using import using
 
 MODULES: list[tuple[nn.Module, tuple[int, ...]]] = [
     (nn.Identity(), (2, 3)),
     (Sin(), (2, 3)),
+    (Select.of(torch.tensor([2, 0])), (2, 3)),
     (nn.ReLU(), (2, 3)),
     (nn.SELU(), (2, 3)),
     (nn.SiLU(), (2, 3)),

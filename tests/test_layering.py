@@ -9,6 +9,7 @@ PACKAGE = Path(__file__).parent.parent / "src" / "bayeslim"
 ORDER = [
     "randomness",
     "gaussian",
+    "select",
     "ops",
     "log_alpha",
     "posteriors",
@@ -37,6 +38,7 @@ ORDER = [
     "predictive",
     "pruning",
     "training",
+    "export",
     "analysis",
     "data",
     "experiments",

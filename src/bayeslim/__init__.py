@@ -2,6 +2,7 @@
 
 from bayeslim import analysis as analysis
 from bayeslim import data as data
+from bayeslim import export as export
 from bayeslim import layers as layers
 from bayeslim import likelihoods as likelihoods
 from bayeslim import metrics as metrics
@@ -31,8 +32,13 @@ from bayeslim.optim import param_groups as param_groups
 from bayeslim.predictive import Prediction as Prediction
 from bayeslim.predictive import evaluate as evaluate
 from bayeslim.predictive import predict as predict
+from bayeslim.pruning import compact as compact
+from bayeslim.pruning import footprint as footprint
 from bayeslim.pruning import named_sparsity as named_sparsity
+from bayeslim.pruning import prune_ as prune_
+from bayeslim.pruning import prune_curve as prune_curve
 from bayeslim.pruning import sparsity as sparsity
+from bayeslim.pruning import unprune_ as unprune_
 from bayeslim.saving import load as load
 from bayeslim.saving import save as save
 from bayeslim.training import History as History
@@ -45,15 +51,16 @@ __all__ = [
     "Bernoulli",
     "Categorical",
     "Gaussian",
-    "History",
-    "Prediction",
     "analysis",
     "bayesianize_",
     "collapse_",
+    "compact",
     "data",
     "evaluate",
+    "export",
     "fit",
     "flipout",
+    "footprint",
     "kl",
     "layers",
     "likelihoods",
@@ -63,21 +70,21 @@ __all__ = [
     "metrics",
     "mlp",
     "models",
-    "moment_rules",
     "moments",
     "moped",
-    "named_kl",
-    "named_sparsity",
     "nelbo",
     "param_groups",
     "posteriors",
     "predict",
     "priors",
+    "prune_",
+    "prune_curve",
     "refresh_batchnorm_",
     "save",
     "schedules",
     "selectors",
     "sparsity",
+    "unprune_",
     "using",
     "weight_sample",
 ]

@@ -18,6 +18,7 @@ from bayeslim import estimators, layers, likelihoods, ops, posteriors, priors
 from bayeslim.masks import Masked, unmasked
 from bayeslim.models.mlp import Sin
 from bayeslim.posteriors.base import Posterior
+from bayeslim.select import Select
 
 __all__ = ["build", "build_likelihood", "describe", "describe_likelihood"]
 
@@ -39,6 +40,7 @@ _CONV = (
 PLAIN: dict[type[nn.Module], tuple[str, ...]] = {
     nn.Identity: (),
     Sin: (),
+    Select: ("features", "axis"),
     nn.ReLU: (),
     nn.SELU: (),
     nn.SiLU: (),

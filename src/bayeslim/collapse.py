@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from bayeslim import layers
-from bayeslim.surgery import replaced, topmost, with_hooks
+from bayeslim.surgery import nested_tensors_, replaced, sources, topmost, with_hooks
 
 __all__ = ["collapse_"]
 
@@ -16,7 +16,7 @@ def collapse_(model: nn.Module) -> nn.Module:
     """Replace every Bayesian layer of `model` by the plain torch layer with the posterior mean as its weight.
 
     The inverse of `bayesianize_`: the result needs no bayeslim, and its `state_dict` has the keys of the original
-    network. Ties, hooks and training modes are kept.
+    network. Ties, hooks, training modes and frozen parameters are kept.
 
     Args:
         model: changed in place.
@@ -29,15 +29,24 @@ def collapse_(model: nn.Module) -> nn.Module:
     """
     kinds = (layers.BayesLayer, layers.LSTM, layers.GRU, layers.MultiheadAttention)
     collapsed: dict[int, nn.Module] = {}
-    weights: dict[int, nn.Parameter] = {}
+    tied: dict[int, nn.Parameter] = {}
     for _, module in topmost(model, lambda name, module: isinstance(module, kinds)):
         if id(module) in collapsed:
             continue
         convertible: Any = module
         plain: Any = convertible.to_torch().train(module.training)
+        for part, weight, bias in sources(module, plain):
+            weight.requires_grad_(_trained(part.weight))
+            if bias is not None:
+                bias.requires_grad_(_trained(part.weight if part.bias is None else part.bias))
         if isinstance(module, layers.BayesLayer):
-            plain.weight = weights.setdefault(id(module.weight), plain.weight)
+            plain.weight = tied.setdefault(id(module.weight), plain.weight)
+            if module.bias is not None:
+                plain.bias = tied.setdefault(id(module.bias), plain.bias)
         collapsed[id(module)] = with_hooks(plain, module)
+    for module in model.modules():
+        if isinstance(module, nn.TransformerEncoder):
+            nested_tensors_(module, allowed=True)
     model = replaced(model, collapsed)
     encoders = {
         id(module): with_hooks(module.to_torch(), module)
@@ -45,3 +54,9 @@ def collapse_(model: nn.Module) -> nn.Module:
         if isinstance(module, layers.TransformerEncoderLayer)
     }
     return replaced(model, encoders)
+
+
+def _trained(part: nn.Module | nn.Parameter) -> bool:
+    if isinstance(part, nn.Parameter):
+        return part.requires_grad
+    return any(parameter.requires_grad for parameter in part.parameters())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
@@ -14,7 +14,7 @@ from bayeslim.estimators import local_reparam
 from bayeslim.posteriors.base import Posterior, PosteriorFactory
 from bayeslim.posteriors.mean_field import MeanField
 from bayeslim.priors.base import Prior, PriorFactory
-from bayeslim.surgery import replaced, topmost, with_hooks
+from bayeslim.surgery import nested_tensors_, replaced, sources, topmost, with_hooks
 
 __all__ = ["CONVERTERS", "bayesianize_"]
 
@@ -51,7 +51,8 @@ def bayesianize_(
     one layer, and weights tied between layers become one shared posterior, whose KL counts once; each layer then
     draws from it on its own. Attention and recurrent layers are replaced as a whole, and an
     `nn.TransformerEncoderLayer` around converted children by a class that calls them (torch's has a fused path
-    that would pass them by).
+    that would pass them by). An `nn.TransformerEncoder` around them no longer packs padded batches into nested
+    tensors, so its outputs at padded positions are numbers instead of zeros, as in training.
 
     Args:
         model: any module; changed in place.
@@ -68,8 +69,8 @@ def bayesianize_(
         counterpart: use that one from then on.
 
     Raises:
-        ValueError: if no layer matched (naming the types that were seen), a name in `overrides` does not exist,
-            or a layer cannot be converted faithfully. `model` is then unchanged.
+        ValueError: if no layer matched (naming the types that were seen), a name in `overrides` is not that of a
+            converted layer, or a layer cannot be converted faithfully. `model` is then unchanged.
 
     Example:
         >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
@@ -83,21 +84,23 @@ def bayesianize_(
         "bias_prior": bias_prior,
     }
     matched = _matched(model, where)
-    names = {name for name, _ in model.named_modules(remove_duplicate=False)}
-    unknown = set(overrides or ()) - names
+    unknown = set(overrides or ()) - {name for name, _ in matched}
     if unknown:
-        raise ValueError(f"`overrides` names no layer of `model`: {', '.join(sorted(unknown))}")
+        raise ValueError(f"`overrides` names no converted layer of `model`: {', '.join(sorted(unknown))}")
     _refuse_half_tied(model, matched)
-    converted: dict[int, nn.Module] = {}
-    shared: dict[int, tuple[Posterior, Prior]] = {}
+    options: dict[int, dict[str, Any]] = {}
     for name, module in matched:
+        options[id(module)] = options.get(id(module), common) | dict((overrides or {}).get(name, {}))
+    converted: dict[int, nn.Module] = {}
+    shared: dict[int, tuple[Any, ...]] = {}
+    for _, module in matched:
         if id(module) not in converted:
-            converted[id(module)] = _converted(module, common | dict((overrides or {}).get(name, {})), shared)
-    encoders = {
-        id(module): module
-        for module in model.modules()
-        if type(module) is nn.TransformerEncoderLayer and any(id(part) in converted for part in module.modules())
-    }
+            converted[id(module)] = _converted(module, options[id(module)], shared)
+    around = [module for module in model.modules() if any(id(part) in converted for part in module.modules())]
+    encoders = {id(module): module for module in around if type(module) is nn.TransformerEncoderLayer}
+    for module in around:
+        if isinstance(module, nn.TransformerEncoder):
+            nested_tensors_(module, allowed=False)
     model = replaced(model, converted)
     return replaced(model, {key: with_hooks(layers.TransformerEncoderLayer(old), old) for key, old in encoders.items()})
 
@@ -122,13 +125,33 @@ def _matched(model: nn.Module, where: Callable[[str, nn.Module], bool]) -> list[
             f"{known}, and `where` must accept at least one of them"
         )
     for name, module in matched:
-        hidden = hasattr(module, "weight") and "weight" not in module._parameters
-        if parametrize.is_parametrized(module) or hidden:
+        if any(parametrize.is_parametrized(part) or _has_computed(part) for part in module.modules()):
             raise ValueError(
                 f"the weight of layer {name!r} is computed from other parameters (weight norm, spectral norm, "
                 "pruning ...): remove that first, or leave the layer out by `where`"
             )
+    _refuse_fused(model, {id(module) for _, module in matched})
     return matched
+
+
+def _has_computed(module: nn.Module) -> bool:
+    """Whether an older utility put a plain tensor where a parameter was, computed from e.g. `weight_orig`."""
+    return any(
+        isinstance(value, Tensor) and any(other.startswith(f"{name}_") for other in module._parameters)
+        for name, value in vars(module).items()
+    )
+
+
+def _refuse_fused(model: nn.Module, matched: set[int]) -> None:
+    """Raise for encoder layers whose fused path would read the weights of children that are converted."""
+    for name, module in model.named_modules():
+        kind = type(module)
+        inherits = kind is not nn.TransformerEncoderLayer and kind.forward is nn.TransformerEncoderLayer.forward
+        if inherits and any(id(part) in matched for part in module.modules()):
+            raise ValueError(
+                f"layer {name!r} is a {kind.__name__}, which inherits the fused forward of nn.TransformerEncoderLayer, "
+                "where Bayesian layers have no place: give it a forward of its own, or leave it out by `where`"
+            )
 
 
 def _refuse_half_tied(model: nn.Module, matched: list[tuple[str, nn.Module]]) -> None:
@@ -148,15 +171,19 @@ def _refuse_half_tied(model: nn.Module, matched: list[tuple[str, nn.Module]]) ->
             )
 
 
-def _converted(module: nn.Module, options: dict[str, Any], shared: dict[int, tuple[Posterior, Prior]]) -> nn.Module:
-    """The Bayesian counterpart of one layer; a weight seen before brings its posterior along."""
+def _converted(module: nn.Module, options: dict[str, Any], shared: dict[int, tuple[Any, ...]]) -> nn.Module:
+    """The Bayesian counterpart of one layer; a weight or bias seen before brings its posterior along."""
     layer = CONVERTERS[type(module)](module, **options).train(module.training)
+    for part, weight, bias in sources(layer, module):
+        part.weight.requires_grad_(weight.requires_grad)
+        if part.bias is not None and bias is not None:
+            part.bias.requires_grad_(bias.requires_grad)
     if isinstance(layer, layers.BayesLayer):
-        weight = module.get_parameter("weight")
-        layer.weight.requires_grad_(weight.requires_grad)
+        weight, bias = module.get_parameter("weight"), layer.bias
         layer.weight, layer.prior = shared.setdefault(id(weight), (layer.weight, layer.prior))
-        if isinstance(layer.bias, nn.Parameter | nn.Module):
-            layer.bias.requires_grad_(module.get_parameter("bias").requires_grad)
-    elif not any(parameter.requires_grad for parameter in module.parameters()):
-        layer.requires_grad_(False)
+        if isinstance(bias, Posterior):
+            pair = shared.setdefault(id(module.get_parameter("bias")), (bias, layer.bias_prior))
+            layer.bias, layer.bias_prior = pair
+        elif bias is not None:
+            (layer.bias,) = shared.setdefault(id(module.get_parameter("bias")), (bias,))
     return with_hooks(layer, module)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
-__all__ = ["replaced", "topmost", "with_hooks"]
+from bayeslim.layers.base import BayesLayer
+
+__all__ = ["nested_tensors_", "replaced", "sources", "topmost", "with_hooks"]
 
 HOOKS = (
     "_forward_hooks",
@@ -16,6 +19,7 @@ HOOKS = (
     "_forward_pre_hooks_with_kwargs",
     "_backward_hooks",
     "_backward_pre_hooks",
+    "_is_full_backward_hook",
 )
 
 
@@ -30,10 +34,29 @@ def topmost(model: nn.Module, wanted: Callable[[str, nn.Module], bool]) -> list[
 
 
 def with_hooks(new: nn.Module, old: nn.Module) -> nn.Module:
-    """Return `new`, with the hooks of `old` registered on it too."""
+    """Return `new`, which has no hooks of its own, with those of `old`.
+
+    They are the same dictionaries, so the handles that registration returned still remove them.
+    """
     for name in HOOKS:
-        getattr(new, name).update(getattr(old, name))
+        setattr(new, name, getattr(old, name))
     return new
+
+
+def sources(layer: Any, plain: Any) -> Iterable[tuple[BayesLayer, Tensor, Tensor | None]]:
+    """The Bayesian layers that `layer` is or holds, each with the weight and bias of `plain` it stands for."""
+    if isinstance(layer, BayesLayer):
+        return [(layer, plain.weight, getattr(plain, "bias", None))]
+    return layer.sources(plain)
+
+
+def nested_tensors_(encoder: nn.TransformerEncoder, allowed: bool) -> None:
+    """Forbid `encoder` to pack padded batches for its fused layers, or let it again where it did before."""
+    if not allowed:
+        vars(encoder).setdefault("_packed_padding", encoder.use_nested_tensor)
+        encoder.use_nested_tensor = False
+    elif "_packed_padding" in vars(encoder):
+        encoder.use_nested_tensor = vars(encoder).pop("_packed_padding")
 
 
 def replaced(model: nn.Module, replacements: Mapping[int, nn.Module]) -> nn.Module:

@@ -24,7 +24,7 @@ def epochs_done(folder: Path) -> int:
 
 def kill_after(folder: Path, epochs: int, delay: float, number: int) -> int:
     """Start the run in a process of its own, kill it `epochs` epochs and `delay` seconds later."""
-    goal, deadline = max(0, epochs_done(folder)) + epochs, time.monotonic() + 60
+    goal, deadline = max(0, epochs_done(folder)) + epochs, time.monotonic() + 120
     command = [sys.executable, killable.__file__, folder]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         try:

@@ -23,10 +23,11 @@ def refresh_batchnorm_(
     estimator: Callable[..., Any] = mean_only,
     batch_size: int = 1024,
 ) -> None:
-    """Estimate the running statistics of every BatchNorm layer anew, as plain averages over `data`.
+    """Estimate the running statistics of every BatchNorm layer anew, as averages over `data`.
 
-    Statistics gathered during training belong to noisy weights of the past. Refresh them with `mean_only`
-    before using the posterior mean or a pruned network, and with `weight_sample` before averaging samples.
+    The means and variances of the batches are averaged with their sizes as weights. Statistics gathered during
+    training belong to noisy weights of the past. Refresh them with `mean_only` before using the posterior mean or a
+    pruned network, and with `weight_sample` before averaging samples.
 
     Args:
         model: the network; only its BatchNorm buffers change, modes and estimators are restored.
@@ -42,15 +43,23 @@ def refresh_batchnorm_(
         raise ValueError("`model` has no BatchNorm layer with running statistics: there is nothing to refresh")
     modes = [(module, module.training) for module in model.modules()]
     momenta = [norm.momentum for norm in norms]
+    before = [{name: buffer.clone() for name, buffer in norm.named_buffers()} for norm in norms]
     try:
         model.eval()
         for norm in norms:
             norm.reset_running_stats()
-            norm.momentum = None  # a plain average over all batches
             norm.train()
+        seen = 0
         with using(model, estimator):
             for batch in input_batches(model, data, batch_size):
+                seen += len(batch)
+                for norm in norms:
+                    norm.momentum = len(batch) / seen  # a last batch may be smaller than the others
                 model(batch)
+    except BaseException:
+        for norm, buffers in zip(norms, before, strict=True):
+            norm.load_state_dict(buffers, strict=False)
+        raise
     finally:
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -87,7 +88,9 @@ def truncate_scales_(model: nn.Module, rank: int, floor: float = 1e-6) -> None:
         scale = posterior.variance().sqrt().flatten(1)
         left, values, right = torch.linalg.svd(scale.double(), full_matrices=False)
         cut = (left[:, :rank] * values[:rank]) @ right[:rank]
-        posterior.set_scale_(cut.clamp_min(floor).to(scale.dtype).view_as(posterior.loc))
+        # A cut may overshoot the bound of a bounded posterior, which it can only approach.
+        bound = (1 - 1e-6) * math.exp(posterior.log_max_scale)
+        posterior.set_scale_(cut.clamp_min(floor).clamp_max(bound).to(scale.dtype).view_as(posterior.loc))
 
 
 @torch.no_grad()
@@ -106,16 +109,23 @@ def tie_scales_(model: nn.Module, k: int, iterations: int = 200) -> None:
     Example:
         >>> tie_scales_(model, k=2)
     """
+    replacements = {id(posterior): _tied(posterior, k, iterations) for posterior in _mean_fields(model)}
     for layer in model.modules():
-        if isinstance(layer, BayesLayer) and isinstance(layer.weight, MeanField):
-            posterior = layer.weight
-            scale = posterior.variance().sqrt().flatten(1)
-            rank = min(k, *scale.shape)
-            out_factor, in_factor = positive_factors(scale.double(), rank, iterations)
-            tied = KTied(posterior.loc, rank)
-            tied.log_out.copy_(out_factor.log())
-            tied.log_in.copy_(in_factor.log())
-            layer.weight = tied
+        if isinstance(layer, BayesLayer):
+            layer.weight = replacements.get(id(layer.weight), layer.weight)
+
+
+def _tied(posterior: MeanField, k: int, iterations: int) -> KTied:
+    scale = posterior.variance().sqrt().flatten(1)
+    rank = min(k, *scale.shape)
+    out_factor, in_factor = positive_factors(scale.double(), rank, iterations)
+    tied = KTied(posterior.loc, rank)
+    tied.log_out.copy_(out_factor.log())
+    tied.log_in.copy_(in_factor.log())
+    tied.loc.requires_grad_(posterior.loc.requires_grad)
+    for parameter in (tied.log_out, tied.log_in):
+        parameter.requires_grad_(posterior.log_scale.requires_grad)
+    return tied.train(posterior.training)
 
 
 def positive_factors(matrix: Tensor, rank: int, iterations: int) -> tuple[Tensor, Tensor]:
@@ -128,18 +138,20 @@ def positive_factors(matrix: Tensor, rank: int, iterations: int) -> tuple[Tensor
     rows = (left[:, :rank].abs() * root).clamp_min(tiny)
     columns = (right[:rank].T.abs() * root).clamp_min(tiny)
     for _ in range(iterations):
-        rows = rows * (matrix @ columns) / (rows @ (columns.T @ columns))
-        columns = columns * (matrix.T @ rows) / (columns @ (rows.T @ rows))
-    # A singular vector may vanish somewhere; its log must not.
+        # A row or column of zeros gives a factor of zero, which stays so.
+        rows = rows * (matrix @ columns) / (rows @ (columns.T @ columns)).clamp_min(1e-300)
+        columns = columns * (matrix.T @ rows) / (columns @ (rows.T @ rows)).clamp_min(1e-300)
+    # A factor may vanish somewhere; its log must not.
     return rows.clamp_min(1e-30), columns.clamp_min(1e-30)
 
 
 def _mean_fields(model: nn.Module) -> list[MeanField]:
-    found = [
-        layer.weight
+    """The mean-field posteriors over weights, a shared one once."""
+    found = {
+        id(layer.weight): layer.weight
         for layer in model.modules()
         if isinstance(layer, BayesLayer) and isinstance(layer.weight, MeanField)
-    ]
+    }
     if not found:
-        raise ValueError("`model` has no layer with a MeanField posterior: there are no scales to truncate")
-    return found
+        raise ValueError("`model` has no layer with a MeanField posterior: there are no scales to approximate")
+    return list(found.values())

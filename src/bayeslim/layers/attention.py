@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bayeslim.layers.base import BayesLayer
 from bayeslim.layers.linear import Linear
 from bayeslim.ops import LinearOp
 
@@ -75,8 +76,7 @@ class MultiheadAttention(nn.Module):
         projections = [Linear.around(LinearOp(), w, b, **bayes) for w, b in zip(weights, biases, strict=True)]
         self.q_proj, self.k_proj, self.v_proj = projections
         self.out_proj = Linear.around(LinearOp(), plain.out_proj.weight, plain.out_proj.bias, **bayes)
-        self.bias_k = None if plain.bias_k is None else nn.Parameter(plain.bias_k.detach().clone())
-        self.bias_v = None if plain.bias_v is None else nn.Parameter(plain.bias_v.detach().clone())
+        self.bias_k, self.bias_v = _own(plain.bias_k), _own(plain.bias_v)
 
     def forward(
         self,
@@ -153,11 +153,17 @@ class MultiheadAttention(nn.Module):
 
     def to_torch(self) -> nn.MultiheadAttention:
         """The plain torch module with the posterior means as its weights."""
+        plain: Any
         parts = [p.mean_tensors() for p in (self.q_proj, self.k_proj, self.v_proj)]
         weight, bias = self.out_proj.mean_tensors()
+        # torch's module is square: heads that were removed come back as zeros.
+        missing = self.embed_dim - weight.shape[1]
+        heads = self.embed_dim * self.num_heads // weight.shape[1]
+        parts = [(F.pad(w, (0, 0, 0, missing)), None if b is None else F.pad(b, (0, missing))) for w, b in parts]
+        weight = F.pad(weight, (0, missing))
         plain = nn.MultiheadAttention(
             self.embed_dim,
-            self.num_heads,
+            heads,
             self.dropout,
             bias is not None,
             self.bias_k is not None,
@@ -165,8 +171,7 @@ class MultiheadAttention(nn.Module):
             self.kdim,
             self.vdim,
             self.batch_first,
-            weight.device,
-            weight.dtype,
+            device="meta",
         )
         state = {"out_proj.weight": weight}
         if plain.in_proj_weight is None:
@@ -179,12 +184,27 @@ class MultiheadAttention(nn.Module):
             state["out_proj.bias"] = bias
         if biases:
             state["in_proj_bias"] = torch.cat(biases)
-        else:  # torch cannot build an output bias without input biases, but runs with it
-            plain.register_parameter("in_proj_bias", None)
-        if self.bias_k is not None and self.bias_v is not None:
-            state |= {"bias_k": self.bias_k, "bias_v": self.bias_v}
-        plain.load_state_dict(state)
+        # torch cannot build an output bias without input biases or the reverse, but runs with it
+        plain.in_proj_bias = nn.Parameter(state["in_proj_bias"]) if biases else None
+        plain.bias_k = plain.bias_v = None
+        plain.load_state_dict(state, assign=True)
+        for name in ("bias_k", "bias_v"):
+            own = _own(getattr(self, name))
+            if own is not None and missing:
+                own = nn.Parameter(F.pad(own.detach(), (0, missing)), own.requires_grad)
+            setattr(plain, name, own)
         return plain
+
+    def sources(self, plain: nn.MultiheadAttention) -> Iterator[tuple[BayesLayer, Tensor, Tensor | None]]:
+        """The projections, each with the weight and bias of `plain` that it stands for."""
+        for name in ("q_proj", "k_proj", "v_proj"):
+            own = getattr(plain, f"{name}_weight")  # None where the three are one matrix
+            yield getattr(self, name), plain.in_proj_weight if own is None else own, plain.in_proj_bias
+        yield self.out_proj, plain.out_proj.weight, plain.out_proj.bias
+
+
+def _own(parameter: Tensor | None) -> nn.Parameter | None:
+    return None if parameter is None else nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
 
 
 def _additive(mask: Tensor, like: Tensor) -> Tensor:
@@ -225,7 +245,7 @@ class TransformerEncoderLayer(nn.Module):
             self.add_module(name, getattr(plain, name))
         self.norm_first: bool = plain.norm_first
         self.activation: Callable[[Tensor], Tensor] = plain.activation
-        self.train(plain.training)
+        self.training = plain.training  # not train(), which would also set the children
 
     def forward(
         self,
@@ -266,4 +286,5 @@ class TransformerEncoderLayer(nn.Module):
             setattr(plain, name, getattr(self, name))
         plain.activation = self.activation
         plain.activation_relu_or_gelu = 1 if self.activation is F.relu else 2 if self.activation is F.gelu else 0
-        return plain.train(self.training)
+        plain.training = self.training
+        return plain

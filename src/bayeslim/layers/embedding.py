@@ -57,7 +57,8 @@ class Embedding(BayesLayer):
                     f"an nn.Embedding with `{option}` cannot be converted: set it off, or leave the layer out "
                     "by `where`"
                 )
-        if plain.padding_idx is not None and bool(plain.weight[plain.padding_idx].any()):
+        padding = None if plain.weight.is_meta else plain.padding_idx
+        if padding is not None and bool(plain.weight[padding].any()):
             raise ValueError(
                 f"row {plain.padding_idx} of the nn.Embedding is padding but not zero: set it to zero, or leave "
                 "the layer out by `where`"
@@ -67,6 +68,9 @@ class Embedding(BayesLayer):
     def to_torch(self) -> nn.Embedding:
         """The plain layer with the posterior mean as its table."""
         weight, _ = self.mean_tensors()
+        padding = cast(EmbeddingOp, self.op).padding_index
+        if padding is not None:
+            weight[padding] = 0.0  # the posterior's row is not used, so it may have moved
         with torch.device("meta"):
-            plain = nn.Embedding(*weight.shape, padding_idx=cast(EmbeddingOp, self.op).padding_index)
+            plain = nn.Embedding(*weight.shape, padding_idx=padding)
         return filled(plain, weight, None)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Self, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence
 
 from bayeslim.layers.base import BayesLayer
 from bayeslim.layers.linear import Linear
@@ -112,17 +112,19 @@ class _Recurrent(nn.Module):
         return (output.transpose(0, 1) if self.batch_first else output), final
 
     def _forward_packed(self, packed: PackedSequence, state: Any) -> tuple[PackedSequence, Any]:
-        x, lengths = pad_packed_sequence(packed)
-        output, final = self._run(x, state, lengths.to(x.device))
-        # The same lengths give the same order, so rows stand where they stood in the input.
-        return pack_padded_sequence(output, lengths, enforce_sorted=packed.sorted_indices is None), final
+        # By indexing, since torch's own functions have no rule for `vmap`.
+        times, rows = _places(packed)
+        shape = len(packed.batch_sizes), int(packed.batch_sizes[0])
+        x = packed.data.new_zeros(*shape, self.input_size).index_put((times, rows), packed.data)
+        valid = torch.zeros(*shape, 1, dtype=torch.bool, device=x.device)
+        valid[times, rows] = True
+        output, final = self._run(x, state, valid)
+        order = packed.sorted_indices, packed.unsorted_indices
+        return PackedSequence(output[times, rows], packed.batch_sizes, *order), final
 
-    def _run(self, x: Tensor, state: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
-        """All layers and directions over x (time, batch, features)."""
+    def _run(self, x: Tensor, state: Any, valid: Tensor | None) -> tuple[Tensor, Any]:
+        """All layers and directions over x (time, batch, features), where `valid` (time, batch, 1)."""
         start = self._start(x, state)
-        valid = None
-        if lengths is not None:
-            valid = (torch.arange(len(x), device=x.device)[:, None] < lengths)[:, :, None]
         directions = 2 if self.bidirectional else 1
         finals: list[State] = []
         for index in range(self.num_layers):
@@ -187,18 +189,36 @@ class _Recurrent(nn.Module):
             self.batch_first,
             self.dropout.p,
             self.bidirectional,
+            device="meta",
         )
+        for suffix, half, layer in self._halves():
+            weight, bias = layer.mean_tensors()
+            setattr(plain, f"weight_{half}_{suffix}", nn.Parameter(weight))
+            if self.bias:
+                bias = weight.new_zeros(len(weight)) if bias is None else bias
+                setattr(plain, f"bias_{half}_{suffix}", nn.Parameter(bias))
+        return plain
+
+    def _halves(self) -> Iterator[tuple[str, str, BayesLayer]]:
+        """The suffix and half of torch's parameter names, and the layer that stands for them."""
         directions = 2 if self.bidirectional else 1
-        weight = torch.empty(())
-        with torch.no_grad():
-            for number, cell in enumerate(cast(list[_Cell], self.cells)):
-                suffix = f"l{number // directions}{'_reverse' if number % directions else ''}"
-                for half, layer in (("ih", cell.input), ("hh", cell.hidden)):
-                    weight, bias = layer.mean_tensors()
-                    getattr(plain, f"weight_{half}_{suffix}").copy_(weight)
-                    if self.bias:
-                        getattr(plain, f"bias_{half}_{suffix}").copy_(torch.zeros(()) if bias is None else bias)
-        return plain.to(weight.device, weight.dtype)
+        for number, cell in enumerate(cast(list[_Cell], self.cells)):
+            suffix = f"l{number // directions}{'_reverse' if number % directions else ''}"
+            yield suffix, "ih", cell.input
+            yield suffix, "hh", cell.hidden
+
+    def sources(self, plain: nn.RNNBase) -> Iterator[tuple[BayesLayer, Tensor, Tensor | None]]:
+        """The layers inside, each with the weight and bias of `plain` that it stands for."""
+        for suffix, half, layer in self._halves():
+            bias = getattr(plain, f"bias_{half}_{suffix}") if self.bias else None
+            yield layer, getattr(plain, f"weight_{half}_{suffix}"), bias
+
+
+def _places(packed: PackedSequence) -> tuple[Tensor, Tensor]:
+    """The time and the row in the batch, as it was before sorting, of every entry of `packed.data`."""
+    times, rows = (torch.arange(int(packed.batch_sizes[0])) < packed.batch_sizes[:, None]).nonzero(as_tuple=True)
+    times, rows = times.to(packed.data.device), rows.to(packed.data.device)
+    return times, rows if packed.sorted_indices is None else packed.sorted_indices[rows]
 
 
 class LSTM(_Recurrent):

@@ -75,12 +75,12 @@ def soft_upper_bound(raw: Tensor, bound: float) -> Tensor:
     Far below the bound this is `raw` itself; the gradient never vanishes entirely, so a parameter
     that reached the bound can come back. `bound = inf` returns `raw`.
     """
-    return raw if math.isinf(bound) else bound - F.softplus(bound - raw)
+    return raw if bound == math.inf else bound - F.softplus(bound - raw)
 
 
 def soft_upper_bound_inverse(value: Value, bound: float) -> Value:
     """The `raw` for which `soft_upper_bound(raw, bound) == value`, for `value < bound`."""
-    if math.isinf(bound):
+    if bound == math.inf:
         return value
     if isinstance(value, Tensor):
         return bound - torch.expm1(bound - value).log()

@@ -63,6 +63,7 @@ def save_checkpoint(
         "best_epoch": state.best_epoch,
         "settings": state.settings,
         "scaler": state.scaler,
+        "trained": _trained(model, likelihood, optimizer),
         "optimizer": scalars,
     }
     write_tensors(checkpoint_file(folder), tensors, facts)
@@ -87,8 +88,8 @@ def load_checkpoint_(
 
     Raises:
         FileNotFoundError: if there is no checkpoint.
-        ValueError: if it is damaged, is something else, was started with other settings or belongs to
-            another network; nothing is changed then.
+        ValueError: if it is damaged, is something else, was started with other settings, trained other
+            parameters or belongs to another network; nothing is changed then.
     """
     file = checkpoint_file(folder)
     tensors, facts = read_tensors(file)
@@ -98,7 +99,12 @@ def load_checkpoint_(
     wrong = [f"{name}={stored.get(name)}, now {value}" for name, value in wanted.items() if stored.get(name) != value]
     if wrong:
         raise ValueError(f"the run in {folder} was started differently: {'; '.join(wrong)}")
+    check_state(model, unprefixed("model", tensors), file)
     check_state(likelihood, unprefixed("likelihood", tensors), file)
+    then, now = facts["trained"], _trained(model, likelihood, optimizer)
+    if then != now:  # the optimiser knows its parameters by number alone
+        changed = sorted(set(then) ^ set(now))[:3] or ["their order"]
+        raise ValueError(f"the run in {folder} trained other parameters ({', '.join(changed)}): freeze the same ones")
     load_state_(model, unprefixed("model", tensors), file)
     load_state_(likelihood, unprefixed("likelihood", tensors), file)
     entries: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in facts["optimizer"].items()}
@@ -116,3 +122,9 @@ def load_checkpoint_(
         settings=facts["settings"],
         scaler=facts["scaler"],
     )
+
+
+def _trained(model: nn.Module, likelihood: Likelihood, optimizer: torch.optim.Optimizer) -> list[str]:
+    """Names of the trained parameters, in the optimiser's order."""
+    names = {id(parameter): name for part in (model, likelihood) for name, parameter in part.named_parameters()}
+    return [names.get(id(parameter), "unnamed") for group in optimizer.param_groups for parameter in group["params"]]

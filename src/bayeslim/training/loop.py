@@ -157,7 +157,6 @@ def fit(
         "accumulate": accumulate,
         "samples": samples,
         "optimizer": type(stepper.optimizer).__name__,
-        "parameters": len(stepper.parameters),
     }
     state = _begin(stepper, folder, resume, seed, settings)
     remember_likelihood_(model, likelihood)

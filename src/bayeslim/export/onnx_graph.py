@@ -1,0 +1,137 @@
+"""ONNX: the mean network, or fixed posterior samples that state their uncertainty, in one graph."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bayeslim.export.plain import example_batch, mean_network
+from bayeslim.export.program import captured
+from bayeslim.export.samples import BatchedSamples, LoopedSamples, batchable, sample_networks
+from bayeslim.likelihoods.base import Likelihood, likelihood_of
+from bayeslim.storage import write_atomically
+
+__all__ = ["export_onnx"]
+
+MOST_BYTES = 2**31 - 2**24
+"""Weights that fit in one ONNX file, which must stay below 2 GiB."""
+
+
+def export_onnx(
+    model: nn.Module,
+    path: str | os.PathLike[str],
+    example: Tensor,
+    samples: int | None = None,
+    likelihood: Likelihood | None = None,
+    seed: int = 0,
+) -> None:
+    r"""Write `model` as an ONNX file with the input `input` and an open batch size.
+
+    Without `samples` the graph is the network at its posterior mean, with the output `output`. With them it holds `S`
+    weight samples `W_s ~ q`, drawn now and fixed for good, and has three outputs: `mean = E_s[m_s]`,
+    `epistemic = Var_s[m_s]` and `aleatoric = E_s[v_s]`, where `m_s` and `v_s` are the mean and variance of the target
+    under sample `s` (`likelihood.conditional`). The same input gives the same answer every time.
+
+    Linear layers run all samples as one batched product; networks with convolutions or recurrent layers become one
+    subgraph per sample, so keep `samples` moderate there. Parts that do not vary are stored once.
+
+    Args:
+        model: network of one input, Bayesian or not; left as it is.
+        path: the file, usually `*.onnx`; replaced atomically.
+        example: an input (batch, ...), batch first; its values do not matter, only shape and type.
+        samples: number of posterior samples `S`, or None for the mean network.
+        likelihood: with samples, `p(y | f)`; None takes the one `fit` trained with.
+        seed: of the draws.
+
+    Raises:
+        ModuleNotFoundError: if the packages of `bayeslim[export]` are not installed.
+        TypeError: if the network returns something else than one tensor.
+        ValueError: for a bad example, `samples` or seed, an unknown likelihood, a network that cannot be captured as a
+            graph, or one that is too large for one file.
+        OSError: if the file cannot be written.
+
+    Example:
+        >>> export_onnx(model, "net.onnx", x[:2], samples=30)
+        >>> session = onnxruntime.InferenceSession("net.onnx")
+        >>> mean, epistemic, aleatoric = session.run(None, {"input": x.numpy()})
+    """
+    for package in ("onnx", "onnxscript"):
+        if importlib.util.find_spec(package) is None:
+            raise ModuleNotFoundError(f"export_onnx needs {package}: pip install bayeslim[export]")
+    plain = mean_network(model)
+    x = example_batch(plain, example)
+    if samples is None:
+        _check_size(plain)
+        program, outputs = captured(plain, x), ["output"]
+    else:
+        program = _sampled(model, x, samples, likelihood_of(model, likelihood), seed)
+        outputs = ["mean", "epistemic", "aleatoric"]
+    write_atomically(Path(path), _content(program, outputs))
+
+
+def _sampled(
+    model: nn.Module, x: Tensor, samples: int, likelihood: Likelihood, seed: int
+) -> torch.export.ExportedProgram:
+    """The graph of the moments: batched where torch can keep the batch size open, a subgraph per sample elsewhere."""
+    networks = sample_networks(model, samples, seed)
+    looped = LoopedSamples(networks, likelihood).eval()
+    _check_size(looped)
+    if batchable(networks[0]):
+        try:
+            return captured(BatchedSamples(networks, likelihood).eval(), x)
+        except ValueError:
+            pass  # no batching rule for one of its operations, or one that fixes the batch size
+    return captured(looped, x)
+
+
+def _check_size(module: nn.Module) -> None:
+    size = sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers()))
+    if size > MOST_BYTES:
+        raise ValueError(
+            f"the weights take {size} bytes, but an ONNX file holds less than 2 GiB: compact the network or lower "
+            "`samples`"
+        )
+
+
+def _content(program: torch.export.ExportedProgram, outputs: list[str]) -> bytes:
+    """The ONNX file, checked, without the source paths that torch notes on every node."""
+    import onnx
+
+    with _quiet():
+        found: Any = torch.onnx.export(
+            program, (), None, dynamo=True, input_names=["input"], output_names=outputs, verbose=False
+        )
+    proto = found.model_proto
+    for part in (proto, proto.graph, *proto.graph.node, *proto.graph.value_info, *proto.functions):
+        part.ClearField("metadata_props")
+    for function in proto.functions:
+        for node in function.node:
+            node.ClearField("metadata_props")
+    onnx.checker.check_model(proto)
+    return proto.SerializeToString()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what torch's exporter says about itself: a deprecated call of its own, and that torchvision is absent."""
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+
+    def about_us(record: logging.LogRecord) -> bool:
+        return "torchvision is not installed" not in record.getMessage()
+
+    logger.addFilter(about_us)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
+            yield
+    finally:
+        logger.removeFilter(about_us)

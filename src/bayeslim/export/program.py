@@ -1,0 +1,65 @@
+"""A `torch.export` program of the mean network, which torch alone can run."""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from bayeslim.export.plain import example_batch, mean_network
+from bayeslim.storage import write_atomically
+
+__all__ = ["captured", "export_program"]
+
+
+def export_program(model: nn.Module, path: str | os.PathLike[str], example: Tensor) -> None:
+    """Write the mean network as a `.pt2` program: weights and graph in one file, the batch size left open.
+
+    `torch.export.load(path).module()` runs it in a process without bayeslim and without the network's source code.
+
+    Args:
+        model: network of one input, Bayesian or not; left as it is.
+        path: the file, usually `*.pt2`; replaced atomically.
+        example: an input (batch, ...), batch first; its values do not matter, only shape and type.
+
+    Raises:
+        TypeError: if the network returns something else than one tensor.
+        ValueError: if it does not accept the example, or cannot be captured as a graph.
+        OSError: if the file cannot be written.
+
+    Example:
+        >>> export_program(model, "net.pt2", x[:2])
+        >>> network = torch.export.load("net.pt2").module()
+    """
+    plain = mean_network(model)
+    program = captured(plain, example_batch(plain, example))
+    content = io.BytesIO()
+    torch.export.save(program, content)
+    write_atomically(Path(path), content.getvalue())
+
+
+@torch.no_grad()
+def captured(module: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
+    """The graph of `module` for any batch size, without a trace of the machine that made it.
+
+    Raises:
+        ValueError: if the module cannot be captured, or only for one batch size.
+    """
+    try:
+        with warnings.catch_warnings():
+            # Recurrent layers of torch note their weights in a list as well; the graph does not.
+            warnings.filterwarnings("ignore", r"The tensor attributes? self\.\S*_flat_weights", UserWarning)
+            program = torch.export.export(module, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    except Exception as error:  # whatever the network's own code raises while it is traced
+        raise ValueError(
+            f"the network cannot be captured as a graph with an open batch size ({type(error).__name__}: {error}): "
+            "avoid control flow that depends on values or on the batch size"
+        ) from error
+    for graph in (part.graph for part in program.graph_module.modules() if isinstance(part, torch.fx.GraphModule)):
+        for node in graph.nodes:
+            node.meta.pop("stack_trace", None)  # absolute paths of source files
+    return program

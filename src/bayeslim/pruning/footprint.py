@@ -1,0 +1,235 @@
+"""What a network costs: parameters, bytes, multiply-adds and time."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from rich.table import Table
+from safetensors.torch import save as serialise
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+
+from bayeslim.estimators import mean_only
+from bayeslim.layers.base import BayesLayer
+from bayeslim.ops import ConvTransposeOp
+from bayeslim.posteriors.base import Posterior
+from bayeslim.using import using
+
+__all__ = ["Footprint", "compare", "footprint", "table"]
+
+LARGE_BATCH = 1000
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What a network costs; times are those of its mean network, None where they were not measured."""
+
+    parameters: int
+    """All parameters: means, scales, biases and those of plain layers."""
+    weights: int
+    """Weights of linear layers, convolutions and embeddings, biases excluded."""
+    nonzero: int
+    """Those of them whose mean is not zero."""
+    mean_bytes: int
+    """Bytes of the mean network as a safetensors file in float32."""
+    bayesian_bytes: int
+    """Bytes of the whole state as a safetensors file, scales and masks included, in the types it has."""
+    multiply_adds: int | None = None
+    """Per example, in linear layers and convolutions that are called; attention scores and recurrent cells are not
+    counted."""
+    seconds: float | None = None
+    """Median time of one example."""
+    seconds_large: float | None = None
+    """Median time of a batch of 1000."""
+
+    def __rich__(self) -> Table:
+        """One row per quantity."""
+        result = Table("", "network")
+        for label, value in _rows(self):
+            result.add_row(label, _shown(label, value))
+        return result
+
+
+@torch.no_grad()
+def footprint(model: nn.Module, example: Tensor | None = None, repeats: int = 20) -> Footprint:
+    """Measure what a network costs.
+
+    Args:
+        model: any network, Bayesian or not; its modes and estimators are left as they are.
+        example: an input batch, of which the first example is used; None leaves multiply-adds and times out.
+        repeats: runs per time, after a warm-up; the median counts. 0 leaves times out.
+
+    Example:
+        >>> footprint(model, x).nonzero
+        266200
+    """
+    return _measured([model], example, repeats)[0]
+
+
+def compare(before: nn.Module, after: nn.Module, example: Tensor, repeats: int = 20) -> Table:
+    """Measure two networks side by side: their runs alternate, so that both see the same machine.
+
+    Args:
+        before: for instance the pruned network.
+        after: for instance `compact(before, example)`.
+        example: an input batch for both.
+        repeats: runs per time.
+
+    Returns:
+        A table for `rich.print`, with how many times less `after` needs.
+
+    Example:
+        >>> rich.print(compare(model, compact(model, x[:1]), x))
+    """
+    return table(*_measured([before, after], example, repeats))
+
+
+def table(before: Footprint, after: Footprint) -> Table:
+    """Two footprints side by side, and how many times less the second is."""
+    result = Table("", "before", "after", "times less")
+    for (label, old), (_, new) in zip(_rows(before), _rows(after), strict=True):
+        ratio = f"{old / new:.1f}" if old is not None and new else "-"
+        result.add_row(label, _shown(label, old), _shown(label, new), ratio)
+    return result
+
+
+@torch.no_grad()
+def _measured(models: Sequence[nn.Module], example: Tensor | None, repeats: int) -> list[Footprint]:
+    if repeats < 0:
+        raise ValueError(f"`repeats` must not be negative, got {repeats}: pass e.g. 20")
+    if example is not None and (example.ndim < 1 or not len(example)):
+        raise ValueError(f"`example` must be a batch of at least one input, got shape {tuple(example.shape)}")
+    costs: list[dict[str, Any]] = []
+    for model in models:
+        weights = [mean for name, mean in _mean_tensors(model).items() if name.endswith("weight") and mean.ndim > 1]
+        state = {name: tensor.contiguous().clone() for name, tensor in model.state_dict().items()}
+        costs.append(
+            {
+                "parameters": sum(parameter.numel() for parameter in model.parameters()),
+                "weights": sum(weight.numel() for weight in weights),
+                "nonzero": sum(int(weight.count_nonzero()) for weight in weights),
+                "mean_bytes": len(serialise(_mean_tensors(model))),
+                "bayesian_bytes": len(serialise(state)),
+            }
+        )
+    if example is not None:
+        one = example[:1]
+        for cost, model in zip(costs, models, strict=True):
+            cost["multiply_adds"] = _multiply_adds(model, one)
+        if repeats:
+            many = one.expand(LARGE_BATCH, *one.shape[1:]).contiguous()
+            for name, x in (("seconds", one), ("seconds_large", many)):
+                for cost, value in zip(costs, _seconds(models, x, repeats), strict=True):
+                    cost[name] = value
+    return [Footprint(**cost) for cost in costs]
+
+
+def _mean_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The tensors of the mean network in float32, each once."""
+    found: dict[str, Tensor] = {}
+    inside: set[nn.Module] = set()
+    for name, module in model.named_modules():
+        prefix = f"{name}." if name else ""
+        if isinstance(module, BayesLayer):
+            weight, bias = module.mean_tensors()
+            found[f"{prefix}weight"] = weight
+            if bias is not None:
+                found[f"{prefix}bias"] = bias
+            inside.update(part for part in module.modules() if part is not module)
+        elif module not in inside and not isinstance(module, Posterior):
+            own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+            found |= {f"{prefix}{key}": tensor.detach().clone() for key, tensor in own}
+    return {
+        name: (tensor.float() if tensor.is_floating_point() else tensor).contiguous() for name, tensor in found.items()
+    }
+
+
+@contextmanager
+def _mean_network(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode and posterior means inside the block."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        with using(model.eval(), mean_only):
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def _multiply_adds(model: nn.Module, one: Tensor) -> int:
+    """Count by hooks: every position of the output (of the input, if transposed) takes all weights once."""
+    total = 0
+
+    def count(module: Any, args: tuple[Tensor, ...], output: Tensor) -> None:
+        nonlocal total
+        bayesian = isinstance(module, BayesLayer)
+        if bayesian and not module.op.numeric_input:
+            return
+        weight = module.weight.mean() if bayesian else module.weight
+        transposed = isinstance(module.op, ConvTransposeOp) if bayesian else isinstance(module, _ConvTransposeNd)
+        groups = module.op.groups if bayesian else getattr(module, "groups", 1)
+        if transposed:
+            inputs = weight.shape[1] * groups if bayesian else weight.shape[0]
+            positions = args[0].numel() // inputs
+        else:
+            positions = output.numel() // weight.shape[0]
+        total += positions * weight.numel()
+
+    kinds = (BayesLayer, nn.Linear, _ConvNd)
+    hooks = [module.register_forward_hook(count) for module in model.modules() if isinstance(module, kinds)]
+    try:
+        with _mean_network(model):
+            model(one)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return total
+
+
+def _seconds(models: Sequence[nn.Module], x: Tensor, repeats: int) -> list[float]:
+    """Median times, the networks taking turns."""
+    times: list[list[float]] = [[] for _ in models]
+    for attempt in range(repeats + 2):
+        for model, own in zip(models, times, strict=True):
+            with _mean_network(model):
+                _wait(x)
+                start = time.perf_counter()
+                model(x)
+                _wait(x)
+                taken = time.perf_counter() - start
+            if attempt > 1:  # the first two only warm up
+                own.append(taken)
+    return [statistics.median(own) for own in times]
+
+
+def _wait(x: Tensor) -> None:
+    """Let the accelerator finish."""
+    if x.is_cuda:
+        torch.cuda.synchronize(x.device)
+
+
+def _rows(cost: Footprint) -> list[tuple[str, float | None]]:
+    return [
+        ("parameters", cost.parameters),
+        ("weights", cost.weights),
+        ("non-zero weights", cost.nonzero),
+        ("mean network, KiB", cost.mean_bytes),
+        ("Bayesian network, KiB", cost.bayesian_bytes),
+        ("multiply-adds", cost.multiply_adds),
+        ("batch 1, ms", cost.seconds),
+        (f"batch {LARGE_BATCH}, ms", cost.seconds_large),
+    ]
+
+
+def _shown(label: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    if label.endswith("KiB"):
+        return f"{value / 1024:.1f}"
+    return f"{1000 * value:.3f}" if label.endswith("ms") else f"{value:,}"

@@ -1,0 +1,113 @@
+"""Costs against counting by hand."""
+
+import copy
+import io
+
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import save
+from torch import Tensor, nn
+
+import bayeslim as bl
+from bayeslim.masks import Masked
+from bayeslim.pruning.compact import compact
+from bayeslim.pruning.footprint import Footprint, compare, footprint, table
+
+
+def half_pruned() -> nn.Sequential:
+    torch.manual_seed(0)
+    model = bl.mlp([10, 8, 3])
+    mask = torch.ones(8, 10)
+    mask[:4] = 0
+    model[0].weight = Masked(model[0].weight, mask)  # pyright: ignore
+    return model
+
+
+def test_counts_of_a_perceptron() -> None:
+    model = half_pruned()
+    cost = footprint(model)
+    assert cost.parameters == 2 * (80 + 24) + 11
+    assert (cost.weights, cost.nonzero) == (104, 64)
+    assert cost.multiply_adds is cost.seconds is cost.seconds_large is None
+    plain = bl.collapse_(copy.deepcopy(model))
+    assert cost.mean_bytes == len(save(dict(plain.state_dict())))
+    assert cost.bayesian_bytes == len(save(dict(model.state_dict())))
+    assert footprint(plain).nonzero == 64 and footprint(plain).parameters == 104 + 11
+    assert footprint(model.double()).mean_bytes == cost.mean_bytes
+
+
+@pytest.mark.parametrize("bayesian", [False, True])
+def test_multiply_adds(bayesian: bool) -> None:
+    cases: list[tuple[nn.Module, Tensor, int]] = [
+        (nn.Linear(5, 7), torch.zeros(3, 5), 35),
+        (nn.Linear(5, 7), torch.zeros(3, 4, 5), 4 * 35),
+        (nn.Conv2d(4, 6, 3, padding=1, stride=2, groups=2), torch.zeros(2, 4, 8, 8), 16 * 6 * 2 * 9),
+        (nn.ConvTranspose1d(4, 6, 3, stride=2, groups=2), torch.zeros(2, 4, 5), 5 * 4 * 3 * 3),
+    ]
+    for layer, x, expected in cases:
+        model = nn.Sequential(layer, nn.ReLU())
+        cost = footprint(bl.bayesianize_(model) if bayesian else model, x, repeats=0)
+        assert cost.multiply_adds == expected and cost.seconds is None
+
+
+def test_embeddings_and_attention() -> None:
+    model = bl.bayesianize_(nn.Sequential(nn.Embedding(50, 8), nn.Flatten(), nn.Linear(16, 2)))
+    assert footprint(model, torch.zeros(3, 2, dtype=torch.long), repeats=1).multiply_adds == 32
+    vit = bl.bayesianize_(bl.models.ViT(dim=16, depth=1, heads=2, hidden=12, image=8, patch=4))
+    tokens, patch = 4, 16
+    expected = tokens * (patch * 16 + 4 * 16 * 16 + 2 * 16 * 12) + 16 * 10
+    assert footprint(vit, torch.zeros(2, 1, 8, 8), repeats=0).multiply_adds == expected
+
+
+def test_nothing_is_left_behind() -> None:
+    model = half_pruned().train()
+    model[1].eval()
+    footprint(model, torch.zeros(2, 10), repeats=1)
+    assert model.training and model[0].training and not model[1].training
+    assert not any(module._forward_hooks for module in model.modules())
+    assert model[0].estimator is bl.local_reparam  # pyright: ignore
+    with pytest.raises(RuntimeError):
+        footprint(model, torch.zeros(2, 11))
+    assert model.training and not any(module._forward_hooks for module in model.modules())
+
+
+def test_times_are_measured_and_compared() -> None:
+    torch.manual_seed(0)
+    large, little = bl.mlp([200, 1500, 1500, 2]), bl.mlp([200, 10, 2])
+    x = torch.randn(2, 200)
+    cost, small = footprint(large, x, repeats=5), footprint(little, x, repeats=5)
+    assert cost.seconds and cost.seconds_large and small.seconds and small.seconds_large
+    assert cost.seconds > small.seconds and cost.seconds_large > cost.seconds
+
+
+def shown(result: object) -> str:
+    console = Console(width=120, file=io.StringIO())
+    with console.capture() as capture:
+        console.print(result)
+    return capture.get()
+
+
+def test_tables() -> None:
+    model = half_pruned()
+    after = compact(model, torch.zeros(1, 10))
+    text = shown(compare(model, after, torch.zeros(1, 10), repeats=3))
+    assert "times less" in text and "219" in text and "batch 1000, ms" in text
+    text = shown(table(Footprint(10, 8, 6, 2048, 4096), Footprint(5, 4, 3, 1024, 2048)))
+    assert "2.0" in text and "4.0" in text and "-" in text
+    assert "non-zero weights" in shown(footprint(model))
+
+
+def test_compacting_lowers_every_cost() -> None:
+    model = half_pruned()
+    before, after = (footprint(m, torch.zeros(1, 10), repeats=0) for m in (model, compact(model, torch.zeros(1, 10))))
+    assert after.parameters < before.parameters and after.nonzero <= before.nonzero
+    assert after.mean_bytes < before.mean_bytes and after.bayesian_bytes < before.bayesian_bytes
+    assert after.multiply_adds == 40 + 12 and before.multiply_adds == 104
+
+
+def test_arguments() -> None:
+    with pytest.raises(ValueError, match="`repeats` must not be negative"):
+        footprint(nn.Linear(2, 2), torch.zeros(1, 2), repeats=-1)
+    with pytest.raises(ValueError, match="`example` must be a batch"):
+        footprint(nn.Linear(2, 2), torch.zeros(0, 2))
