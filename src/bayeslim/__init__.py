@@ -20,6 +20,7 @@ from bayeslim.estimators import local_reparam as local_reparam
 from bayeslim.estimators import mean_only as mean_only
 from bayeslim.estimators import moments as moments
 from bayeslim.estimators import weight_sample as weight_sample
+from bayeslim.export import export_onnx as export_onnx
 from bayeslim.gaussian import Gaussian as Gaussian
 from bayeslim.kl import kl as kl
 from bayeslim.kl import named_kl as named_kl
@@ -57,7 +58,7 @@ __all__ = [
     "compact",
     "data",
     "evaluate",
-    "export",
+    "export_onnx",
     "fit",
     "flipout",
     "footprint",

@@ -7,13 +7,14 @@ posterior of its own, or None.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
 
 from bayeslim.gaussian import Gaussian
 from bayeslim.ops import LinearOp, Op
-from bayeslim.posteriors.base import Posterior
+from bayeslim.posteriors.base import Posterior, wide
 
 __all__ = [
     "Bias",
@@ -94,7 +95,8 @@ def moments(posterior: Posterior, op: Op, x: Tensor | Gaussian, bias: Bias) -> G
                 "borders repeat inputs, whose correlation would be lost"
             )
         second_moment = posterior.mean().square() + posterior.variance()
-        variance = variance + op(x.variance, second_moment)
+        with _without_float16(x.mean.device.type):
+            variance = variance + op(wide(x.variance), second_moment.to(wide(x.variance).dtype))
     return Gaussian(mean, variance)
 
 
@@ -134,13 +136,14 @@ def bias_sample(bias: Bias) -> Tensor | None:
 
 def _output_variance(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
     """`Var[op(x, W) + b]`, in float32 where float16 would underflow."""
-    kind = x.device.type
-    x = x.float() if x.dtype == torch.float16 else x
-    if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16:
-        with torch.autocast(kind, enabled=False):
-            variance = posterior.output_variance(op, x)
-    else:
-        variance = posterior.output_variance(op, x)
+    with _without_float16(x.device.type):
+        variance = posterior.output_variance(op, wide(x))
     if isinstance(bias, Posterior):
         variance = variance + op.per_channel(bias.variance())
     return variance
+
+
+def _without_float16(kind: str) -> AbstractContextManager[object]:
+    """Switch float16 autocast off, where variances underflow; bfloat16 keeps their range."""
+    half = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16
+    return torch.autocast(kind, enabled=False) if half else nullcontext()

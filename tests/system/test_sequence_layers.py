@@ -200,10 +200,6 @@ def test_drawn_outputs_of_a_feed_forward_have_the_right_variance_in_float16() ->
     assert abs(ratio.mean().item() - 1) < 0.025
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="`moments` multiplies the variance of its input in float16 under autocast, where 1e-8 underflows",
-)
 def test_the_whole_feed_forward_keeps_its_variance_in_float16() -> None:
     """Through both matrices and the ReLU by propagated moments, against float64."""
     model = feed_forward()

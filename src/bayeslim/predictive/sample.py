@@ -137,12 +137,16 @@ def predict_batch(
 
 def _draws(model: nn.Module, x: Tensor, count: int) -> Tensor:
     """Outputs of `count` posterior samples, samples first: one vectorised pass, or a loop where vmap cannot follow."""
+    fused = torch.backends.mha.get_fastpath_enabled()
     try:
-        with sdpa_kernel(SDPBackend.MATH):  # the fused attention kernels have no batching rule
+        torch.backends.mha.set_fastpath_enabled(False)
+        with sdpa_kernel(SDPBackend.MATH):  # neither this fast path nor the fused kernels have a batching rule
             return torch.vmap(lambda _: model(x), randomness="different")(x.new_empty(count, dtype=torch.float32))
     except RuntimeError as error:
         if not any(word in str(error) for word in ("vmap", "Batching rule", "functorch")):
             raise
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
     return torch.stack([model(x) for _ in range(count)])
 
 
