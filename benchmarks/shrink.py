@@ -5,8 +5,8 @@
 
 For LeNet-300-100 and LeNet-5-Caffe on MNIST (ARD): the unpruned Bayesian network against pruned, compacted, stored as
 `.slim` in 16 bits and run as a plain network with sparse layers where they measure faster; test accuracy and
-calibration of both; principled against random pruning at the same counts. Then a small ResNet with half its channels pruned:
-compacted equals masked. All in one process, latencies interleaved and as medians.
+calibration of both; principled against random pruning at the same counts. Then a small ResNet with half its channels
+pruned: compacted equals masked. All in one process, latencies interleaved and as medians.
 """
 
 import argparse
