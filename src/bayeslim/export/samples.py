@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
@@ -115,7 +116,7 @@ def batchable(network: nn.Module) -> bool:
     return not any(isinstance(module, _ConvNd | nn.RNNBase) for module in network.modules())
 
 
-class _Moments(nn.Module):
+class _Moments(nn.Module, ABC):
     """`mean = E_s[m_s]`, `epistemic = Var_s[m_s]`, `aleatoric = E_s[v_s]` of the conditionals `(m_s, v_s)`."""
 
     def __init__(self, likelihood: Likelihood) -> None:
@@ -130,9 +131,9 @@ class _Moments(nn.Module):
         mean = conditional.mean.mean(0)
         return mean, (conditional.mean - mean).square().mean(0), conditional.variance.mean(0)
 
+    @abstractmethod
     def outputs(self, x: Tensor) -> Tensor:
         """The outputs of all samples, samples first."""
-        raise NotImplementedError
 
 
 class LoopedSamples(_Moments):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Self, cast
 
@@ -26,7 +27,7 @@ class _Cell(nn.Module):
         self.input, self.hidden = input, hidden
 
 
-class _Recurrent(nn.Module):
+class _Recurrent(nn.Module, ABC):
     """What LSTM and GRU share: layers, directions, lengths and the loop over time.
 
     The weights are drawn once per forward pass and used at every time step, whichever sampling estimator
@@ -80,12 +81,13 @@ class _Recurrent(nn.Module):
         ]
         self.cells = nn.ModuleList(self._cell(plain, suffix, bayes) for suffix in suffixes)
 
+    @abstractmethod
     def _cell(self, plain: nn.RNNBase, suffix: str, bayes: dict[str, Any]) -> _Cell:
-        raise NotImplementedError
+        """The cell around the weights of `plain` with this suffix."""
 
+    @abstractmethod
     def _step(self, gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
         """The state after one time step; `gates` is the input's part."""
-        raise NotImplementedError
 
     def forward(self, x: Any, state: Any = None) -> Any:
         """As torch's layer: `(output, state)`.
