@@ -8,6 +8,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "src" / "bayeslim"
 ORDER = [
     "randomness",
+    "evaluation_mode",
     "gaussian",
     "select",
     "ops",

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayeslim.estimators import mean_only
+from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.predictive.inputs import Inputs, input_batches
 from bayeslim.using import using
 
@@ -41,16 +42,14 @@ def refresh_batchnorm_(
     norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     if not norms:
         raise ValueError("`model` has no BatchNorm layer with running statistics: there is nothing to refresh")
-    modes = [(module, module.training) for module in model.modules()]
     momenta = [norm.momentum for norm in norms]
     before = [{name: buffer.clone() for name, buffer in norm.named_buffers()} for norm in norms]
     try:
-        model.eval()
-        for norm in norms:
-            norm.reset_running_stats()
-            norm.train()
-        seen = 0
-        with using(model, estimator):
+        with evaluation_mode(model), using(model, estimator):
+            for norm in norms:
+                norm.reset_running_stats()
+                norm.train()
+            seen = 0
             for batch in input_batches(model, data, batch_size):
                 seen += len(batch)
                 for norm in norms:
@@ -63,5 +62,3 @@ def refresh_batchnorm_(
     finally:
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
-        for module, mode in modes:
-            module.training = mode

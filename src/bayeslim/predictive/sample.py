@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bayeslim.estimators import flipout, independent_draws, local_reparam, mean_only, moments
+from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.gaussian import Gaussian
 from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
@@ -96,7 +97,7 @@ def predict(
     chosen = likelihood_of(model, likelihood).to(device_of(model))
     parts: list[Prediction] = []
     room = math.inf if keep_samples else KEEP_LIMIT if keep_samples is None else 0
-    with _evaluation(model), seeded(seed), _estimating(model, method, estimator):
+    with evaluation_mode(model), seeded(seed), _estimating(model, method, estimator):
         for batch in input_batches(model, x, batch_size):
             try:
                 parts.append(predict_batch(model, batch, chosen, samples, method, room))
@@ -180,18 +181,6 @@ def _joined(parts: list[Prediction]) -> Prediction:
         samples=join("samples", 1),
         sample_variances=join("sample_variances", 1),
     )
-
-
-@contextmanager
-def _evaluation(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, every module's own mode restored afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 @contextmanager

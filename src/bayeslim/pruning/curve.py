@@ -11,6 +11,7 @@ import torch
 from rich.table import Table
 from torch import nn
 
+from bayeslim.masks import mask_of
 from bayeslim.predictive.evaluate import Evaluation, evaluate_in_full
 from bayeslim.pruning.criteria import LOG_ALPHA, Criterion
 from bayeslim.pruning.prune import bayes_layers, prune_, random_like
@@ -169,7 +170,6 @@ def _point(
 ) -> CurvePoint | None:
     """One point of the curve; None where a layer would be emptied."""
     pruned = copy.deepcopy(model)
-    criterion.cut(threshold)
     parts = prune_(pruned, criterion, threshold=threshold, structure=structure, allow_empty=True)
     if any(part == 1 for part in parts.values()):
         return None
@@ -178,15 +178,10 @@ def _point(
     control = evaluate_in_full(random_like(pruned, seed), validation, samples, seed=seed).scores if random else None
     layers = bayes_layers(pruned)
     sizes = {name: layer.weight.mean().numel() for name, layer in layers.items()}
-    per_layer = {name: 1 - _kept(pruned, name) for name in layers}
+    per_layer = {name: 1 - mask_of(layer.weight).double().mean().item() for name, layer in layers.items()}
     total = sum(per_layer[name] * size for name, size in sizes.items()) / sum(sizes.values())
     error = rise.std().item() / math.sqrt(len(rise)) if len(rise) > 1 else 0.0
     return CurvePoint(threshold, total, found.scores, rise.mean().item(), error, control, per_layer)
-
-
-def _kept(model: nn.Module, name: str) -> float:
-    kept = bayes_layers(model)[name].weight.kept()
-    return 1.0 if kept is None else kept.double().mean().item()
 
 
 @torch.no_grad()

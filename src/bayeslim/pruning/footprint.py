@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from bayeslim.estimators import mean_only
+from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.layers.base import BayesLayer
 from bayeslim.ops import ConvTransposeOp
 from bayeslim.posteriors.base import Posterior
@@ -153,13 +154,8 @@ def _mean_tensors(model: nn.Module) -> dict[str, Tensor]:
 @contextmanager
 def _mean_network(model: nn.Module) -> Iterator[None]:
     """Evaluation mode and posterior means inside the block."""
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        with using(model.eval(), mean_only):
-            yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
+    with evaluation_mode(model), using(model, mean_only):
+        yield
 
 
 def _multiply_adds(model: nn.Module, one: Tensor) -> int:

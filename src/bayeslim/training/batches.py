@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.gaussian import Gaussian
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.predictive.inputs import as_tensor, device_of, float_type_of, refusal
@@ -81,19 +82,14 @@ class Batches:
 
     def _learn_output_shape(self, x: Tensor) -> None:
         """Run two examples through the network, to fail early and with a message."""
-        training = [(module, module.training) for module in self.model.modules()]
-        self.model.eval()
         try:
-            with torch.no_grad(), seeded(0):
+            with torch.no_grad(), seeded(0), evaluation_mode(self.model):
                 output = self.model(x.to(device_of(self.model)))
             if not isinstance(output, Tensor | Gaussian):
                 raise TypeError(f"it must return one tensor, not {type(output).__name__}")
             self.output_shape = output.shape
         except (RuntimeError, TypeError, IndexError, ValueError) as error:
             raise refusal(x, error) from error
-        finally:
-            for module, mode in training:
-                module.training = mode
 
 
 def make_batches(data: Any, batch_size: int, num_data: int | None, model: nn.Module, likelihood: Likelihood) -> Batches:
