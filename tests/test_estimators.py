@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -87,9 +89,20 @@ def test_moments_of_two_layers_are_chained() -> None:
     torch.testing.assert_close(output.variance, expected)
 
 
-def test_a_sampling_layer_refuses_a_gaussian_input() -> None:
-    with pytest.raises(TypeError, match="no moment rule for `linear`"):
-        Linear(3, 2, estimator=weight_sample)(Gaussian(torch.zeros(1, 3), torch.ones(1, 3)))
+def test_a_drawn_weight_passes_on_the_noise_of_its_input() -> None:
+    layer, x = Linear(3, 2, estimator=weight_sample), torch.eye(3)
+    torch.manual_seed(0)
+    certain = layer(x)
+    torch.manual_seed(0)
+    output: Any = layer(Gaussian(x, torch.full((3, 3), 0.5)))
+    assert torch.equal(output.mean, certain)
+    weight = certain - layer.bias  # the rows of the identity pick its columns
+    torch.testing.assert_close(output.variance, 0.5 * weight.square().sum(0).expand(3, 2))
+
+
+def test_local_reparameterisation_refuses_a_gaussian_input() -> None:
+    with pytest.raises(TypeError, match="no moment rule for"):
+        Linear(3, 2, estimator=local_reparam)(Gaussian(torch.zeros(1, 3), torch.ones(1, 3)))
 
 
 def test_float16_autocast_keeps_small_variances() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
 
-from bayeslim.ops import ConvOp, ConvTransposeOp, LinearOp, swap_channels
+from bayeslim.ops import ConvOp, ConvTransposeOp, LinearOp, Op, swap_channels
 from contracts.members import OPS, over
 from contracts.statistics import ERRORS, draws
 
@@ -84,6 +86,38 @@ def test_asymmetric_same_padding_puts_the_extra_element_last() -> None:
     weight = torch.tensor([[[1.0, 10.0]]])
     padded = torch.tensor([[[0.0, 1.0, 2.0, 3.0, 4.0, 0.0]]])
     assert torch.equal(op(x, weight), F.conv1d(padded, weight))
+
+
+DIAGONAL: dict[str, tuple[Op, tuple[int, ...], tuple[int, ...]]] = {
+    "linear": (LinearOp(), (4, 4), (2, 4)),
+    "conv": (ConvOp(2, (1, 1), (1, 0), (1, 1)), (2, 2, 3, 1), (1, 2, 3, 2)),
+    "groups": (ConvOp(1, (1,), (1,), (1,), groups=2), (4, 2, 3), (1, 4, 3)),
+    "dilation": (ConvOp(1, (1,), (2,), (2,)), (2, 2, 3), (1, 2, 5)),
+    "shifted": (ConvOp(1, (1,), (3,), (3,)), (2, 2, 3), (1, 2, 7)),
+    "same": (ConvOp(1, (1,), "same", (2,)), (2, 2, 3), (1, 2, 5)),
+    "even circular": (ConvOp(1, (1,), "same", (1,), padding_mode="circular"), (2, 2, 4), (1, 2, 5)),
+    "none": (ConvOp(1, (1,), (1,), (2,)), (2, 2, 2), (1, 2, 4)),
+    "transposed": (ConvTransposeOp(1, (1,), (1,), (1,), output_padding=(0,)), (2, 2, 3), (1, 2, 4)),
+    "transposed groups": (ConvTransposeOp(1, (1,), (2,), (2,), groups=2, output_padding=(0,)), (4, 2, 3), (1, 4, 5)),
+}
+"""Ops whose output has the shape of their input: weight and input shapes."""
+
+
+@over("case", DIAGONAL)
+def test_the_diagonal_is_that_of_the_whole_matrix(case: str) -> None:
+    op, shape, inputs = DIAGONAL[case]
+    weight = torch.randn(shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    units = torch.eye(math.prod(inputs), dtype=torch.float64)
+    matrix = torch.stack([op(unit.reshape(inputs), weight).flatten() for unit in units], 1)
+    expected = matrix.diagonal().reshape(inputs)
+    assert torch.equal(op.diagonal(weight).expand(inputs), expected)
+    assert bool(expected.any()) == (case != "none")
+
+
+def test_a_strided_map_has_no_diagonal() -> None:
+    op = ConvOp(1, (2,), (2,), (1,))
+    assert op(torch.zeros(1, 2, 2), torch.zeros(2, 2, 3)).shape == (1, 2, 2)
+    assert op.diagonal(torch.ones(2, 2, 3)).item() == 0
 
 
 def test_ops_compare_by_value() -> None:

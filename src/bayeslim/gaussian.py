@@ -2,39 +2,83 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-__all__ = ["MOMENT_RULES", "Gaussian"]
+__all__ = ["MOMENT_RULES", "Gaussian", "Mode", "NoMomentRule", "Residual"]
 
 MOMENT_RULES: dict[Callable[..., Any], Callable[..., Any]] = {}
 """What each torch function does to a `Gaussian`; filled by `bayeslim.moment_rules`."""
+
+Mode = Literal["exact", "taylor"]
+"""How a value passes nonlinear functions: by exact moments, or by the paper's first-order expansion."""
+
+Residual = tuple["Gaussian", Callable[[], Tensor]]
+"""The value `x` that another is a linear map `W x` of, and the mean of the diagonal of `W`, on demand."""
+
+
+class NoMomentRule(TypeError, AttributeError):
+    """A function or method that a `Gaussian` cannot pass; an AttributeError too, so that `hasattr` works."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"no moment rule for `{name}`: register one with "
+            "`bayeslim.gaussian.MOMENT_RULES[torch_function] = rule`, or predict by sampling"
+        )
 
 
 class Gaussian:
     """A tensor of independent Gaussians: a `mean` and a `variance` of the same shape.
 
     Deliberately not a Tensor: a torch function without a rule in `MOMENT_RULES` raises a TypeError
-    that names it, instead of silently losing the variance.
+    that names it, instead of silently losing the variance. It has the arithmetic and the methods of a tensor as far
+    as there are rules for them, with one exception: `x.mean` is the mean itself, so averages are `torch.mean(x, dim)`.
 
     Args:
-        mean: the means.
+        mean: the means, floating point.
         variance: the variances, same shape, not negative.
+        mode: "exact", or "taylor" for the paper's first-order rules; results inherit it.
+
+    Raises:
+        TypeError: if one of the two is not a floating-point tensor.
+        ValueError: if the shapes differ, a variance is negative or not finite, or the mode is unknown.
 
     Example:
-        >>> Gaussian(torch.zeros(3), torch.ones(3)).std
-        tensor([1., 1., 1.])
+        >>> x = Gaussian(torch.zeros(3), torch.ones(3))
+        >>> torch.relu(2 * x + 1).std
+        tensor([1.4881, 1.4881, 1.4881])
     """
 
-    def __init__(self, mean: Tensor, variance: Tensor) -> None:
+    def __init__(self, mean: Tensor, variance: Tensor, mode: Mode = "exact") -> None:
+        for name, value in (("mean", mean), ("variance", variance)):
+            if not isinstance(value, Tensor) or not value.is_floating_point():
+                kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
+                raise TypeError(f"`{name}` must be a floating-point tensor, got {kind}")
         if mean.shape != variance.shape:
             raise ValueError(
                 f"`mean` and `variance` must have the same shape, got {tuple(mean.shape)} and {tuple(variance.shape)}"
             )
+        if mode not in get_args(Mode):
+            raise ValueError(f"`mode` must be 'exact' or 'taylor', got {mode!r}")
+        if not torch.compiler.is_compiling():
+            _check_variance(variance)
+            importlib.import_module("bayeslim.moment_rules")  # fills the table, if nothing has yet
         self.mean, self.variance = mean, variance
+        self.mode: Mode = mode
+        self.residual: Residual | None = None
+
+    @classmethod
+    def of(cls, mean: Tensor, variance: Tensor, mode: Mode = "exact", residual: Residual | None = None) -> Gaussian:
+        """As the constructor, without looking at the values: for rules, whose results are valid by construction."""
+        result = cls.__new__(cls)
+        result.mean, result.variance, result.mode, result.residual = mean, variance, mode, residual
+        return result
 
     @property
     def std(self) -> Tensor:
@@ -51,21 +95,97 @@ class Gaussian:
         """The number of axes."""
         return self.mean.ndim
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the mean; the variance may be kept wider."""
+        return self.mean.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the mean lives."""
+        return self.mean.device
+
+    is_nested = False
+    requires_grad = False  # torch's modules ask this before fused paths, which a Gaussian never takes
+
     def dim(self) -> int:
         """The number of axes, as torch's modules ask for it."""
         return self.mean.ndim
+
+    def size(self, dim: int | None = None) -> Any:
+        """The shape, or one entry of it."""
+        return self.mean.shape if dim is None else self.mean.shape[dim]
+
+    def numel(self) -> int:
+        """The number of elements."""
+        return self.mean.numel()
+
+    def new_zeros(self, *size: Any, **options: Any) -> Tensor:
+        """A plain tensor of zeros, as torch's and our modules ask for initial states."""
+        return self.mean.new_zeros(*size, **options)
 
     def rsample(self) -> Tensor:
         """Draw one value per element, differentiable."""
         std = self.variance.clamp_min(1e-16).sqrt()
         return self.mean + std * torch.randn_like(self.mean)
 
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Gaussian:
-        """As `Tensor.flatten`, for mean and variance alike."""
-        return Gaussian(self.mean.flatten(start_dim, end_dim), self.variance.flatten(start_dim, end_dim))
+    def map(self, function: Callable[[Tensor], Tensor]) -> Gaussian:
+        """Apply a function that only moves elements (a reshape, an index) to mean and variance alike."""
+        return Gaussian.of(function(self.mean), function(self.variance), self.mode)
+
+    def __getitem__(self, index: Any) -> Gaussian:
+        return self.map(lambda part: part[index])
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+    def __add__(self, other: Any) -> Gaussian:
+        return _rule(torch.add)(self, other)
+
+    def __radd__(self, other: Any) -> Gaussian:
+        return _rule(torch.add)(other, self)
+
+    def __sub__(self, other: Any) -> Gaussian:
+        return _rule(torch.sub)(self, other)
+
+    def __rsub__(self, other: Any) -> Gaussian:
+        return _rule(torch.sub)(other, self)
+
+    def __mul__(self, other: Any) -> Gaussian:
+        return _rule(torch.mul)(self, other)
+
+    def __rmul__(self, other: Any) -> Gaussian:
+        return _rule(torch.mul)(other, self)
+
+    def __truediv__(self, other: Any) -> Gaussian:
+        return _rule(torch.div)(self, other)
+
+    def __rtruediv__(self, other: Any) -> Gaussian:
+        return _rule(torch.div)(other, self)
+
+    def __matmul__(self, other: Any) -> Gaussian:
+        return _rule(torch.matmul)(self, other)
+
+    def __rmatmul__(self, other: Any) -> Gaussian:
+        return _rule(torch.matmul)(other, self)
+
+    def __neg__(self) -> Gaussian:
+        return _rule(torch.neg)(self)
+
+    def __getattr__(self, name: str) -> Any:
+        """A tensor's method, where its function has a rule: `x.relu()` is `torch.relu(x)`."""
+        if not name.startswith("_"):
+            rule = MOMENT_RULES.get(getattr(torch.Tensor, name, None))  # pyright: ignore[reportArgumentType]
+            if rule is not None:
+                return functools.partial(rule, self)
+        raise NoMomentRule(name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles hold: not `residual`, which refers to the layer that made this value."""
+        return self.__dict__ | {"residual": None}
 
     def __repr__(self) -> str:
-        return f"Gaussian(shape={tuple(self.shape)})"
+        return f"Gaussian(shape={tuple(self.shape)}" + (f", mode={self.mode!r})" if self.mode != "exact" else ")")
 
     @classmethod
     def __torch_function__(
@@ -76,11 +196,18 @@ class Gaussian:
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Look `func` up in `MOMENT_RULES`."""
-        rule = MOMENT_RULES.get(func)
-        if rule is None:
-            name = getattr(func, "__name__", repr(func))
-            raise TypeError(
-                f"no moment rule for `{name}`: register one with "
-                f"`bayeslim.gaussian.MOMENT_RULES[torch_function] = rule`, or predict by sampling"
-            )
-        return rule(*args, **(kwargs or {}))
+        return _rule(func)(*args, **(kwargs or {}))
+
+
+def _rule(func: Callable[..., Any]) -> Callable[..., Any]:
+    rule = MOMENT_RULES.get(func)
+    if rule is None:
+        raise NoMomentRule(getattr(func, "__name__", repr(func)))
+    return rule
+
+
+def _check_variance(variance: Tensor) -> None:
+    smallest, largest = (x.item() for x in variance.detach().aminmax()) if variance.numel() else (0.0, 0.0)
+    if not (smallest >= 0 and largest < math.inf):
+        wrong = "NaN" if math.isnan(smallest) else f"values from {smallest:g} to {largest:g}"
+        raise ValueError(f"`variance` must be finite and not negative, got {wrong}: pass e.g. std.square()")

@@ -16,7 +16,7 @@ from bayeslim import estimators, models
 from bayeslim.convert import bayesianize_
 from bayeslim.layers.initial import he_normal
 from bayeslim.models.mlp import Activation
-from bayeslim.posteriors import KTied, MeanField, Multiplicative, PosteriorFactory
+from bayeslim.posteriors import KTied, MeanField, Multiplicative, PosteriorFactory, fan_in_mean_field
 from bayeslim.priors import ARD, GammaARD, LogUniform, Normal, Prior, ScaleMixture
 
 __all__ = ["METHODS", "Method", "mlp"]
@@ -52,7 +52,7 @@ METHODS: dict[str, Method] = {
         estimators.local_reparam,
     ),
     "k-tied": Method(_two_tied, functools.partial(Normal, 0.0, 0.3), estimators.weight_sample),
-    "vdp": Method(MeanField, functools.partial(Normal, 0.0, 1.0), estimators.moments),
+    "vdp": Method(fan_in_mean_field, functools.partial(Normal, 0.0, 1.0), estimators.moments),
 }
 """The methods by name. Any part can be replaced by an argument of `mlp` or `bayesianize_`."""
 

@@ -33,6 +33,11 @@ class Op(ABC):
     def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """Apply the map; `weight` has the layout `(out, in / groups, *kernel)`."""
 
+    @property
+    def channel_axis(self) -> int:
+        """The axis of the input that holds its channels."""
+        return -1
+
     @abstractmethod
     def mix(self, features: Tensor, coefficients: Tensor) -> Tensor:
         """Combine channels position by position.
@@ -50,10 +55,16 @@ class Op(ABC):
     def random_signs(self, like: Tensor) -> Tensor:
         """Draw independent signs, one per example and channel of `like`, broadcastable to it."""
 
-    @property
-    def repeats_inputs(self) -> bool:
+    def repeats_inputs(self, x: torch.Size, weight: torch.Size) -> bool:
         """Whether one output can see one input element several times, as copies made by padding."""
         return False
+
+    @abstractmethod
+    def diagonal(self, weight: Tensor) -> Tensor:
+        """How much each input element counts in the output element at its own place.
+
+        For maps whose output has the shape of their input; broadcasts against it.
+        """
 
     def squared(self, x: Tensor) -> Tensor:
         """The input of the variance path, see the class docstring."""
@@ -83,6 +94,10 @@ class LinearOp(Op):
     def per_channel(self, values: Tensor) -> Tensor:
         """See `Op.per_channel`."""
         return values
+
+    def diagonal(self, weight: Tensor) -> Tensor:
+        """See `Op.diagonal`."""
+        return weight.diagonal()
 
     def random_signs(self, like: Tensor) -> Tensor:
         """See `Op.random_signs`; axes between the first and the last share their signs."""
@@ -141,14 +156,32 @@ class ConvOp(Op):
         """See `Op.per_channel`."""
         return values.reshape(-1, *[1] * self.dimensions)
 
+    def diagonal(self, weight: Tensor) -> Tensor:
+        """See `Op.diagonal`: the weight from each channel to itself at the offset that keeps the position."""
+        channel = torch.arange(len(weight), device=weight.device)
+        amounts = self._pad_amounts(weight.shape[2:])[::-1][1::2]
+        offsets = [
+            before // step if before % step == 0 and before // step < size else None
+            for before, step, size in zip(amounts, self.dilation, weight.shape[2:], strict=True)
+        ]
+        if None in offsets or any(step != 1 for step in self.stride):
+            return weight.new_zeros(())
+        return self.per_channel(weight[(channel, channel % weight.shape[1], *offsets)])
+
     def random_signs(self, like: Tensor) -> Tensor:
         """See `Op.random_signs`; all positions of a channel share one sign."""
         return _signs([*like.shape[: -self.dimensions], *[1] * self.dimensions], like)
 
     @property
-    def repeats_inputs(self) -> bool:
-        """True for reflecting and replicating padding."""
-        return self.padding_mode in ("reflect", "replicate")
+    def channel_axis(self) -> int:
+        """The axis before the positions."""
+        return -self.dimensions - 1
+
+    def repeats_inputs(self, x: torch.Size, weight: torch.Size) -> bool:
+        """True for reflecting and replicating padding, and for a kernel that reaches around a circle."""
+        spans = [step * (size - 1) for step, size in zip(self.dilation, weight[2:], strict=True)]
+        around = any(span >= length for span, length in zip(spans, x[-self.dimensions :], strict=True))
+        return self.padding_mode in ("reflect", "replicate") or (self.padding_mode == "circular" and around)
 
     def _pad_amounts(self, kernel: torch.Size) -> list[int]:
         """Amounts for `F.pad`, last axis first, as (left, right) pairs."""

@@ -51,6 +51,7 @@ SAMPLERS: dict[str, Callable[..., Tensor]] = {
 DETERMINISTIC: dict[str, Callable[..., Any]] = {
     "mean_only": estimators.mean_only,
     "moments": estimators.moments,
+    "taylor_moments": estimators.taylor_moments,
 }
 
 ESTIMATORS: dict[str, Callable[..., Any]] = {

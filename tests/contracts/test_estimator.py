@@ -136,13 +136,14 @@ def test_moments_of_a_gaussian_input_by_monte_carlo(posterior: str, case: str) -
     assert_moments(samples, expected.mean.detach(), expected.variance.detach())
 
 
-@over("mode", ["reflect", "replicate"])
+@over("mode", ["reflect", "replicate", "circular"])
 def test_moments_refuse_an_uncertain_input_that_padding_repeats(mode: str) -> None:
     """Exact for a fixed input. For a Gaussian one the window `x1 x0 x1` would count `x1` as two inputs."""
     op = ConvOp(1, (1,), (1,), (1,), padding_mode=mode)
     q = perturbed("MeanField", (2, 1, 3))
-    x = Gaussian(torch.zeros(1, 1, 4).double(), torch.ones(1, 1, 4).double())
-    with pytest.raises(TypeError, match="reflected and replicated borders repeat inputs"):
+    length = 2 if mode == "circular" else 4  # a circle of 2, which a kernel of 3 goes around
+    x = Gaussian(torch.zeros(1, 1, length).double(), torch.ones(1, 1, length).double())
+    with pytest.raises(TypeError, match="other borders repeat inputs"):
         moments(q, op, x, None)
 
 

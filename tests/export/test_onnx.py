@@ -103,6 +103,33 @@ def test_samples_of_convolutional_networks(tmp_path: Path, name: str) -> None:
     assert_like_torch(tmp_path / "net.onnx", model, bl.Categorical(), shape, 1)
 
 
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_moments_of_a_network(tmp_path: Path, name: str) -> None:
+    """Mean and variance of the logits are those of torch's moments pass, for any batch size."""
+    torch.manual_seed(0)
+    build, shape = NETWORKS[name]
+    model = build().eval()
+    export_onnx(model, tmp_path / "net.onnx", torch.zeros(1, *shape), moments=True)
+    for batch in BATCHES:
+        x = torch.randn(batch, *shape)
+        found = run(tmp_path / "net.onnx", x)
+        assert list(found) == ["mean", "variance"]
+        with bl.using(model, bl.moments), torch.no_grad():
+            expected: Any = model(x)
+        assert expected.variance.max().item() > 1e-5
+        assert np.abs(found["mean"] - expected.mean.numpy()).max() < 1e-4
+        assert np.abs(found["variance"] / expected.variance.numpy() - 1).max() < 1e-3
+
+
+def test_what_has_no_moments_is_refused(tmp_path: Path) -> None:
+    path, x = tmp_path / "net.onnx", torch.zeros(1, 3, 4)
+    with pytest.raises(ValueError, match=r"`moments` needs no samples, got samples=5: leave one of the two out"):
+        export_onnx(perceptron(), path, x, samples=5, moments=True)
+    with pytest.raises(ValueError, match=r"`model` has no Bayesian layer, so its output has no variance"):
+        export_onnx(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), path, x, moments=True)
+    assert not path.exists()
+
+
 def test_both_ways_to_run_samples_agree() -> None:
     networks, x = sample_networks(perceptron(), 5), torch.randn(4, 3, 4)
     with torch.no_grad():

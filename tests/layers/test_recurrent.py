@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from bayeslim import bayesianize_, flipout, local_reparam, mean_only, moments, predict, using, weight_sample
+from bayeslim import bayesianize_, estimators, flipout, local_reparam, mean_only, moments, predict, using, weight_sample
+from bayeslim.gaussian import Gaussian as Propagated
 from bayeslim.layers import GRU, LSTM
 from bayeslim.likelihoods import Gaussian
 from bayeslim.posteriors import MeanField
@@ -177,11 +178,62 @@ def test_every_sampling_estimator_means_weight_draws(kind: str, estimator: Calla
 
 
 @over("kind", KINDS)
-def test_moments_are_refused(kind: str) -> None:
-    layer, x = bayesian(kind), noise(6, 4, 5)
-    message = r"a layer that draws its weights cannot propagate moments: use weight_sample"
-    with using(layer, moments), pytest.raises(TypeError, match=message):
-        layer(x)
+@over("batch_first", [False, True])
+def test_moments_against_draws_of_the_weights(kind: str, batch_first: bool) -> None:
+    """Within 20 %: the time steps share one draw, but count as independent."""
+    torch.manual_seed(0)
+    layer: Any = bayesianize_(
+        plain(kind, batch_first=batch_first),
+        posterior=functools.partial(MeanField, scale=0.01),
+        estimator=weight_sample,
+    )
+    x = noise(4, 6, 5).float()
+    with using(layer, moments):
+        output, state = layer(x)
+    assert isinstance(output, Propagated)
+    with torch.no_grad():
+        samples = [layer(x) for _ in range(500)]
+    pairs = [(output, torch.stack([out for out, _ in samples]))]
+    finals = (state,) if kind == "GRU" else state
+    pairs += [(f, torch.stack([(s if kind == "LSTM" else (s,))[i] for _, s in samples])) for i, f in enumerate(finals)]
+    for found, drawn_values in pairs:
+        assert found.shape == drawn_values.shape[1:]
+        std = drawn_values.std(0)
+        assert 0.8 < (found.std / std).mean().item() < 1.2
+        assert ((found.mean - drawn_values.mean(0)).abs() / std).mean().item() < 0.1
+
+
+@over("kind", KINDS)
+@over("estimator", ["moments", "taylor_moments"])
+def test_moments_without_variance_are_the_mean_network(kind: str, estimator: str) -> None:
+    """Also of an uncertain input, of packed sequences and of given states."""
+    layer = bayesian(kind, bias=False, **BOTH)
+    for cell in layer.cells:
+        for part in (cell.input, cell.hidden):
+            part.weight.set_scale_(0.0)
+    x = noise(6, 4, 5)
+    state = initial(kind, (4,))
+    start = tuple(part.double() for part in state) if isinstance(state, tuple) else state.double()
+    y = pack_padded_sequence(x, torch.tensor(LENGTHS["unsorted"]), enforce_sorted=False)
+    with using(layer, mean_only):
+        expected, packed_expected = layer(x, start)[0], layer(y)[0].data
+    with using(layer, getattr(estimators, estimator)):
+        outputs = layer(x, start)[0], layer(y)[0].data, layer(Propagated(x, torch.full_like(x, 1e-12)), start)[0]
+    for found, plain_output in zip(outputs, (expected, packed_expected, expected), strict=True):
+        torch.testing.assert_close(found.mean, plain_output, rtol=0, atol=1e-6)
+        assert found.variance.max().item() < 1e-8
+    assert outputs[0].mode == ("taylor" if estimator == "taylor_moments" else "exact")
+
+
+@over("kind", KINDS)
+def test_moments_have_gradients_and_are_not_drawn(kind: str) -> None:
+    layer = bayesian(kind, **BOTH)
+    with using(layer, moments):
+        output = layer(noise(3, 2, 5))[0]
+        (output.mean.square() + output.variance).sum().backward()
+        assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in layer.parameters())
+        with pytest.raises(TypeError, match=r"moments are propagated, not drawn: call the layer, or use weight_sample"):
+            layer.cells[0].input.draw()
 
 
 @over("kind", KINDS)

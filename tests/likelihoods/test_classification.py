@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, distributions
 
 from bayeslim.gaussian import Gaussian
 from bayeslim.likelihoods import Bernoulli, Categorical
-from contracts.statistics import assert_mean, draws
+from contracts.members import over
+from contracts.statistics import ERRORS, assert_mean, draws
 
 
 def logits(outputs: int, seed: int = 0) -> Tensor:
@@ -118,3 +123,99 @@ def test_sampling_the_targets_gives_the_stated_mean() -> None:
     torch.manual_seed(5)
     targets = distributions.OneHotCategorical(logits=output).sample(torch.Size((20_000,)))
     assert_mean(targets, Categorical().conditional(output).mean)
+
+
+LABELS = torch.tensor([0, 1, 2, 0, 1, 2])
+
+
+def sampled_nll(mean: Tensor, variance: Tensor, count: int = 200_000) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of Gaussian logits averaged over draws in pairs `m +- e`, and its standard error."""
+    torch.manual_seed(6)
+    total = []
+    for _ in range(4):
+        noise = variance.sqrt() * torch.randn(count // 8, *mean.shape, dtype=torch.float64)
+        pairs = [
+            F.cross_entropy((mean + e).flatten(0, 1), LABELS.repeat(len(e)), reduction="none") for e in (noise, -noise)
+        ]
+        total.append((0.5 * (pairs[0] + pairs[1])).view(-1, len(mean)))
+    drawn = torch.cat(total)
+    return drawn.mean(0), drawn.std(0) / len(drawn) ** 0.5
+
+
+def test_the_second_order_expectation_is_right_to_fourth_order() -> None:
+    """The error against the true expectation falls with the square of the variance."""
+    mean, shape, errors = logits(3), torch.rand(6, 3, generator=torch.Generator().manual_seed(7)).double() + 0.5, []
+    for scale in (0.1, 0.4):
+        variance = scale**2 * shape
+        exact, error = sampled_nll(mean, variance)
+        found = Categorical("second-order").expected_nll(Gaussian(mean, variance), LABELS)
+        difference = (found - exact).abs()
+        assert bool((difference <= 0.25 * variance.sum(-1).square() + ERRORS * error).all())
+        first = (Categorical("mean").expected_nll(Gaussian(mean, variance), LABELS) - exact).abs()
+        errors.append((difference.sum() / first.sum()).item())
+    assert errors[0] < 0.05 and errors[1] < 0.2
+
+
+def test_the_probit_expectation_by_hand() -> None:
+    mean, variance = logits(3), torch.rand(6, 3, generator=torch.Generator().manual_seed(7)).double()
+    found = Categorical("probit").expected_nll(Gaussian(mean, variance), LABELS)
+    scaled = mean / (1 + math.pi * variance / 8) ** 0.5
+    expected = [-(row[label] - row.exp().sum().log()) for row, label in zip(scaled, LABELS, strict=True)]
+    torch.testing.assert_close(found, torch.stack(expected))
+
+
+def test_the_gaussian_expectation_is_the_papers_equation() -> None:
+    """`0.5 (sum_k ln s_k + sum_k (y_k - p_k)^2 / s_k + l ln 2 pi)`, the softmax's `s` by its Jacobian."""
+    mean, variance = logits(3), torch.rand(6, 3, generator=torch.Generator().manual_seed(7)).double()
+    found = Categorical("gaussian").expected_nll(Gaussian(mean, variance), LABELS)
+    floored = 0
+    for row, label, v, value in zip(mean, LABELS, variance, found, strict=True):
+        jacobian: Any = torch.autograd.functional.jacobian(lambda x: x.softmax(-1), row)
+        s = jacobian.square() @ v
+        floored += int((s < 1e-3).sum())
+        s = s.clamp_min(1e-3)
+        target = torch.zeros(3).double()
+        target[label] = 1
+        normal = distributions.Normal(row.softmax(-1), s.sqrt())
+        torch.testing.assert_close(value, -normal.log_prob(target).sum())
+    assert 0 < floored < 18
+
+
+@over("expectation", ["sample", "mean", "probit", "second-order"])
+def test_without_variance_every_expectation_is_the_cross_entropy(expectation: Any) -> None:
+    output = Gaussian(logits(3), torch.zeros(6, 3).double())
+    expected = F.cross_entropy(output.mean, LABELS, reduction="none")
+    torch.testing.assert_close(Categorical(expectation).expected_nll(output, LABELS), expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(Categorical(expectation).expected_nll(output.mean, LABELS), expected)
+
+
+def test_the_gaussian_expectation_is_no_likelihood_of_a_label() -> None:
+    output = Gaussian(logits(3), torch.zeros(6, 3).double())
+    found = Categorical("gaussian").expected_nll(output, LABELS)
+    assert not torch.allclose(found, F.cross_entropy(output.mean, LABELS, reduction="none"), rtol=0.1)
+    plain = Categorical("gaussian").expected_nll(output.mean, LABELS)
+    torch.testing.assert_close(plain, F.cross_entropy(output.mean, LABELS, reduction="none"))
+
+
+def test_the_expectation_is_kept_and_checked() -> None:
+    assert Categorical().config() == {}
+    for expectation in ("mean", "probit", "second-order", "gaussian"):
+        config = Categorical(expectation).config()
+        assert config == {"expectation": expectation}
+        assert Categorical(**config).expectation == expectation
+    unknown: Any = "third-order"
+    with pytest.raises(ValueError, match=r"`expectation` must be one of 'sample', 'mean', .*, got 'third-order'"):
+        Categorical(unknown)
+
+
+@over("std", [0.0, 0.3, 1.0, 3.0])
+def test_the_expected_nll_of_yes_and_no_equals_dense_quadrature(std: float) -> None:
+    mean, y = logits(3), (logits(3, 1) > 0).double()
+    z = torch.linspace(-12, 12, 20_001, dtype=torch.float64)
+    weight = torch.exp(-0.5 * z.square()) / torch.exp(-0.5 * z.square()).sum()
+    losses = F.binary_cross_entropy_with_logits(
+        mean[..., None] + std * z, y[..., None].expand(6, 3, len(z)), reduction="none"
+    )
+    found = Bernoulli().expected_nll(Gaussian(mean, torch.full_like(mean, std**2)), y)
+    torch.testing.assert_close(found, (losses @ weight).sum(1), rtol=1e-4, atol=1e-6)
+    assert torch.equal(Bernoulli().expected_nll(mean, y), Bernoulli().nll(mean, y))

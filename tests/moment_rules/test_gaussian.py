@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+import math
+import pickle
+from typing import Any
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
+from bayeslim import layers
+from bayeslim.estimators import moments
 from bayeslim.gaussian import Gaussian
+from contracts.members import over
 from contracts.statistics import assert_gaussian_moments, draws
 
 
@@ -33,7 +42,21 @@ def test_shape_std_and_repr() -> None:
     assert x.ndim == 2
     torch.testing.assert_close(x.std.square(), x.variance)
     assert repr(x) == "Gaussian(shape=(3, 2))"
+    assert repr(Gaussian(x.mean, x.variance, "taylor")) == "Gaussian(shape=(3, 2), mode='taylor')"
     assert not isinstance(x, torch.Tensor)
+
+
+def test_what_modules_ask_of_a_tensor() -> None:
+    x = pair(3, 2)
+    assert len(x) == 3
+    assert x.dim() == 2
+    assert x.size() == (3, 2) and x.size(1) == 2 and x.size(-2) == 3
+    assert x.numel() == 6
+    assert x.dtype == torch.float64 and x.device == torch.device("cpu")
+    zeros = x.new_zeros(2, 5)
+    assert type(zeros) is torch.Tensor and zeros.dtype == torch.float64 and zeros.shape == (2, 5)
+    assert x.new_zeros(1, dtype=torch.float32).dtype == torch.float32
+    assert not x.is_nested and not x.requires_grad
 
 
 def test_flatten_acts_on_both() -> None:
@@ -46,3 +69,94 @@ def test_flatten_acts_on_both() -> None:
 def test_shapes_must_agree() -> None:
     with pytest.raises(ValueError, match=r"must have the same shape, got \(2,\) and \(3,\)"):
         Gaussian(torch.zeros(2), torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(-1.0, "values from -1 to 1"), (math.nan, "NaN"), (math.inf, "values from 1 to inf")],
+)
+def test_a_variance_that_is_none_is_refused(value: float, shown: str) -> None:
+    message = rf"`variance` must be finite and not negative, got {shown}: pass e\.g\. std\.square\(\)"
+    with pytest.raises(ValueError, match=message):
+        Gaussian(torch.zeros(2), torch.tensor([1.0, value]))
+
+
+def test_no_variance_at_all_is_one() -> None:
+    assert Gaussian(torch.zeros(2), torch.zeros(2)).std.tolist() == [0.0, 0.0]
+    assert Gaussian(torch.zeros(0, 3), torch.zeros(0, 3)).shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("mean", "variance", "message"),
+    [
+        (torch.zeros(2, dtype=torch.int64), torch.ones(2), r"`mean` must be a floating-point tensor, got torch\.int64"),
+        (torch.zeros(2), torch.ones(2).bool(), r"`variance` must be a floating-point tensor, got torch\.bool"),
+        (0.0, torch.ones(2), r"`mean` must be a floating-point tensor, got float"),
+        (torch.zeros(2), [1.0, 1.0], r"`variance` must be a floating-point tensor, got list"),
+    ],
+)
+def test_only_floating_point_tensors_are_taken(mean: Any, variance: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        Gaussian(mean, variance)
+
+
+def test_an_unknown_mode_is_refused() -> None:
+    mode: Any = "second"
+    with pytest.raises(ValueError, match=r"`mode` must be 'exact' or 'taylor', got 'second'"):
+        Gaussian(torch.zeros(2), torch.ones(2), mode)
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [(torch.log, "log"), (torch.sort, "sort"), (lambda x: torch.pow(x, 2), "pow"), (nn.PReLU().double(), "prelu")],
+)
+def test_a_function_without_a_rule_is_named(function: Any, name: str) -> None:
+    message = (
+        rf"no moment rule for `{name}`: register one with `bayeslim\.gaussian\.MOMENT_RULES\[.*predict by sampling"
+    )
+    with pytest.raises(TypeError, match=message):
+        function(pair(2, 3))
+
+
+def test_interpolation_has_no_rule() -> None:
+    with pytest.raises(TypeError, match=r"no moment rule for `interpolate`"):
+        F.interpolate(pair(1, 2, 3, 3), scale_factor=2)  # pyright: ignore[reportArgumentType]
+
+
+@over("name", ["log", "abs", "T", "nonsense", "_private"])
+def test_a_method_without_a_rule_is_named(name: str) -> None:
+    with pytest.raises(AttributeError, match=rf"no moment rule for `{name}`: register one with"):
+        getattr(pair(2), name)
+    assert not hasattr(pair(2), name)
+
+
+def test_a_tensor_may_stand_first() -> None:
+    x, fixed = pair(2, 2), torch.tensor([[1.0, -2.0], [3.0, 0.5]]).double()
+    cases: list[tuple[Any, torch.Tensor, torch.Tensor]] = [
+        (fixed + x, fixed + x.mean, x.variance),
+        (fixed - x, fixed - x.mean, x.variance),
+        (fixed * x, fixed * x.mean, fixed.square() * x.variance),
+        (fixed @ x, fixed @ x.mean, fixed.square() @ x.variance),
+    ]
+    for found, mean, variance in cases:
+        assert isinstance(found, Gaussian)
+        torch.testing.assert_close(found.mean, mean)
+        torch.testing.assert_close(found.variance, variance)
+
+
+def copies() -> dict[str, Any]:
+    return {"deepcopy": copy.deepcopy, "copy": copy.copy, "pickle": lambda x: pickle.loads(pickle.dumps(x))}
+
+
+@over("way", copies())
+def test_a_copy_is_equal_and_forgets_the_layer_that_made_it(way: str) -> None:
+    """The layer itself would come along, and cannot be pickled from here."""
+    layer: Any = layers.Linear(3, 3, estimator=moments)
+    with torch.no_grad():
+        made = layer(Gaussian(torch.ones(2, 3), torch.ones(2, 3), "taylor"))
+    assert made.residual is not None
+    for x in (made, Gaussian(torch.zeros(2), torch.ones(2))):
+        twin = copies()[way](x)
+        assert torch.equal(twin.mean, x.mean) and torch.equal(twin.variance, x.variance)
+        assert twin.mode == x.mode and twin.residual is None
+    assert made.residual is not None

@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from bayeslim.posteriors import MeanField
+from bayeslim import layers
+from bayeslim.posteriors import MeanField, fan_in_mean_field
 from contracts.members import over
 
 
@@ -70,3 +71,41 @@ def test_scales_that_are_not_positive_are_refused(options: dict[str, float], val
 def test_a_scale_above_its_bound_is_refused() -> None:
     with pytest.raises(ValueError, match=r"below `max_scale`=0\.1, got 0\.2: pass e\.g\. 0\.01"):
         MeanField(torch.zeros(2), scale=0.2, max_scale=0.1)
+
+
+@pytest.mark.parametrize(("shape", "fan_in"), [((300, 784), 784), ((4, 3, 5, 5), 75), ((4, 1, 3), 3), ((7,), 1)])
+def test_the_fan_in_sets_the_scale(shape: tuple[int, ...], fan_in: int) -> None:
+    posterior = fan_in_mean_field(torch.zeros(shape, dtype=torch.float64), ratio=0.2)
+    assert type(posterior) is MeanField
+    torch.testing.assert_close(posterior.variance(), torch.full(shape, 0.04 * 2 / fan_in, dtype=torch.float64))
+
+
+@over("width", [20, 500])
+def test_noise_is_the_same_share_of_the_signal_at_every_width(width: int) -> None:
+    """`Var[W x] / |E[W]|^2 |x|^2 = ratio^2` for He's means, whatever the fan-in."""
+    torch.manual_seed(0)
+    means = torch.randn(2000, width, dtype=torch.float64) * math.sqrt(2 / width)
+    posterior = fan_in_mean_field(means, ratio=0.3)
+    x = torch.randn(width, dtype=torch.float64)
+    share = (posterior.variance() @ x.square()).mean() / (means @ x).square().mean()
+    assert share.item() == pytest.approx(0.09, rel=5 * math.sqrt(2 / 2000))
+
+
+def test_options_of_a_fan_in_posterior() -> None:
+    torch.testing.assert_close(fan_in_mean_field(torch.zeros(2, 8), scale=0.3).variance(), torch.full((2, 8), 0.09))
+    assert fan_in_mean_field(torch.zeros(2, 8), max_scale=0.2).config()["max_scale"] == pytest.approx(0.2)
+    layer = layers.Linear(8, 2, posterior=fan_in_mean_field, bias_posterior=fan_in_mean_field)
+    torch.testing.assert_close(layer.weight.variance(), torch.full((2, 8), 0.01 * 2 / 8))
+    for ratio in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(ValueError, match=rf"`ratio` must be positive, got {ratio}: pass e\.g\. 0\.1"):
+            fan_in_mean_field(torch.zeros(2, 8), ratio=ratio)
+
+
+def test_the_kl_to_a_standard_normal_is_the_papers_with_its_constant() -> None:
+    """VDP++ eq. 12 for elementwise variances: `0.5 sum(v + mu^2 - 1 - ln v)`."""
+    torch.manual_seed(0)
+    layer = layers.Conv2d(3, 4, 2, posterior=fan_in_mean_field).double()
+    with torch.no_grad():
+        layer.weight.get_parameter("log_scale").add_(torch.randn(4, 3, 2, 2))
+    v, mu = layer.weight.variance(), layer.weight.mean()
+    torch.testing.assert_close(layer.kl(), 0.5 * (v + mu.square() - 1 - v.log()).sum())

@@ -4,10 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from bayeslim import estimators, layers
+from bayeslim import bayesianize_, estimators, layers, models
+from bayeslim.export.moments import MomentsNetwork
 from bayeslim.gaussian import Gaussian
+from bayeslim.models.resnet import BasicBlock
 from bayeslim.posteriors import MeanField
 
 KINDS: dict[str, tuple[type[layers.BayesLayer], dict[str, Any], tuple[int, ...]]] = {
@@ -70,6 +72,46 @@ class Moments(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         result: Any = self.layer(x)
         return torch.stack([result.mean, result.variance])
+
+
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "lenet": (models.lenet5_caffe, (2, 1, 28, 28)),
+    "vit": (lambda: models.ViT(image=8, patch=4, dim=8, depth=1, heads=2, hidden=16, classes=3), (2, 1, 8, 8)),
+    "resnet": (
+        lambda: nn.Sequential(
+            *(
+                nn.Conv2d(1, 4, 3, padding=1),
+                nn.BatchNorm2d(4),
+                nn.ReLU(),
+                BasicBlock(4, 4),
+                BasicBlock(4, 6, stride=2),
+            ),
+            *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3)),
+        ),
+        (2, 1, 8, 8),
+    ),
+    "lstm": (lambda: LastStep(nn.LSTM(3, 4, batch_first=True)), (2, 2, 3)),
+    "gru": (lambda: LastStep(nn.GRU(3, 4, batch_first=True)), (2, 2, 3)),
+}
+"""Networks whose moments are propagated in one pass, with the shape of their input."""
+
+
+class LastStep(nn.Module):
+    """The last output of a recurrent layer."""
+
+    def __init__(self, recurrent: nn.Module) -> None:
+        super().__init__()
+        self.recurrent = recurrent
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.recurrent(x)[0][:, -1]
+
+
+def moments_network(name: str) -> tuple[MomentsNetwork, Tensor]:
+    """The network and an input for it."""
+    torch.manual_seed(0)
+    build, shape = NETWORKS[name]
+    return MomentsNetwork(bayesianize_(build(), estimator=estimators.weight_sample)), torch.randn(shape)
 
 
 def with_tensor_output(layer: layers.BayesLayer) -> torch.nn.Module:

@@ -9,9 +9,20 @@ import torch
 from torch import Tensor, nn
 
 import bayeslim as bl
+from bayeslim.export.moments import MomentsNetwork
 from contracts.members import POSTERIORS
 from contracts.statistics import assert_gaussian_moments
-from system.matrix import ESTIMATORS, KINDS, SAMPLING, example, layer, output, with_tensor_output
+from system.matrix import (
+    ESTIMATORS,
+    KINDS,
+    NETWORKS,
+    SAMPLING,
+    example,
+    layer,
+    moments_network,
+    output,
+    with_tensor_output,
+)
 
 
 def gradients(module: nn.Module, function: Any, x: Tensor) -> tuple[Tensor, list[Tensor | None]]:
@@ -69,6 +80,72 @@ def test_every_layer_exports(kind: str, estimator: str, strict: bool) -> None:
     for seed in (0, 1):
         assert torch.allclose(output(program, x, seed), output(module, x, seed), atol=1e-5)
     assert torch.equal(output(program, x, 0), output(program, x, 1)) == (estimator not in SAMPLING)
+
+
+WHOLE = [
+    *("lenet", "vit", "resnet"),
+    *(
+        pytest.param(
+            name, marks=pytest.mark.xfail(strict=True, reason="dynamo does not dispatch torch.stack of a list")
+        )
+        for name in ("lstm", "gru")
+    ),
+]
+
+
+BY_TORCH = pytest.mark.filterwarnings("ignore:<class 'torch.autograd.function.Function'> should not:DeprecationWarning")
+"""dynamo makes an instance of the class where it meets an autograd function, and warns itself."""
+
+
+def assert_same_moments(found: Any, network: nn.Module, x: Tensor) -> None:
+    with torch.no_grad():
+        mean, variance = network(x)
+    assert variance.min().item() >= 0 and variance.max().item() > 0
+    torch.testing.assert_close(found[0], mean, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found[1], variance, rtol=1e-4, atol=1e-8)
+
+
+@BY_TORCH
+@pytest.mark.parametrize("name", WHOLE)
+def test_the_moments_of_a_network_compile_into_one_graph(name: str) -> None:
+    network, x = moments_network(name)
+    torch._dynamo.reset()
+    compiled = torch.compile(network, fullgraph=True, backend="aot_eager")
+    assert_same_moments(compiled(x), network, x)
+
+
+@BY_TORCH
+@pytest.mark.parametrize("name", WHOLE)
+def test_the_moments_of_a_network_export_strictly(name: str) -> None:
+    network, x = moments_network(name)
+    program = torch.export.export(network, (x,), strict=True).module()
+    assert_same_moments(program(x), network, x)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_moments_of_a_network_export(name: str) -> None:
+    network, x = moments_network(name)
+    program = torch.export.export(network, (x,), strict=False).module()
+    assert_same_moments(program(x), network, x)
+
+
+def test_a_network_without_bayesian_layers_has_no_moments() -> None:
+    with pytest.raises(
+        ValueError, match=r"`model` has no Bayesian layer, so its output has no variance: convert it by"
+    ):
+        MomentsNetwork(nn.Linear(3, 2))
+
+
+def test_a_moments_network_is_a_copy_in_evaluation() -> None:
+    model = bl.mlp([3, 4, 2], estimator=bl.weight_sample).train()
+    network = MomentsNetwork(model)
+    assert model.training and not network.model.training
+    assert {m.estimator for m in model.modules() if isinstance(m, bl.layers.BayesLayer)} == {bl.weight_sample}
+    x = torch.randn(2, 3)
+    with bl.using(model.eval(), bl.moments):
+        expected: Any = model(x)
+    mean, variance = network(x)
+    assert torch.equal(mean, expected.mean) and torch.equal(variance, expected.variance)
 
 
 def test_an_exported_program_survives_a_file() -> None:

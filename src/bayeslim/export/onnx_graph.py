@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bayeslim.export.moments import MomentsNetwork
 from bayeslim.export.plain import example_batch, mean_network
 from bayeslim.export.program import captured
 from bayeslim.export.samples import BatchedSamples, LoopedSamples, batchable, sample_networks
@@ -33,13 +34,16 @@ def export_onnx(
     samples: int | None = None,
     likelihood: Likelihood | None = None,
     seed: int = 0,
+    moments: bool = False,
 ) -> None:
     r"""Write `model` as an ONNX file with the input `input` and an open batch size.
 
     Without `samples` the graph is the network at its posterior mean, with the output `output`. With them it holds `S`
     weight samples `W_s ~ q`, drawn now and fixed for good, and has three outputs: `mean = E_s[m_s]`,
     `epistemic = Var_s[m_s]` and `aleatoric = E_s[v_s]`, where `m_s` and `v_s` are the mean and variance of the target
-    under sample `s` (`likelihood.conditional`). The same input gives the same answer every time.
+    under sample `s` (`likelihood.conditional`). The same input gives the same answer every time. With `moments` it
+    propagates mean and variance in one pass and has the outputs `mean` and `variance` of the network's own output
+    (the logits of a classifier).
 
     Linear layers run all samples as one batched product; networks with convolutions or recurrent layers become one
     subgraph per sample, so keep `samples` moderate there. Parts that do not vary are stored once.
@@ -51,6 +55,7 @@ def export_onnx(
         samples: number of posterior samples `S`, or None for the mean network.
         likelihood: with samples, `p(y | f)`; None takes the one `fit` trained with.
         seed: of the draws.
+        moments: write the moments pass instead; excludes `samples`.
 
     Raises:
         ModuleNotFoundError: if the packages of `bayeslim[export]` are not installed.
@@ -67,9 +72,15 @@ def export_onnx(
     for package in ("onnx", "onnxscript"):
         if importlib.util.find_spec(package) is None:
             raise ModuleNotFoundError(f"export_onnx needs {package}: pip install bayeslim[export]")
+    if moments and samples is not None:
+        raise ValueError(f"`moments` needs no samples, got samples={samples}: leave one of the two out")
     plain = mean_network(model)
     x = example_batch(plain, example)
-    if samples is None:
+    if moments:
+        network = MomentsNetwork(model)
+        _check_size(network)
+        program, outputs = captured(network, x), ["mean", "variance"]
+    elif samples is None:
         _check_size(plain)
         program, outputs = captured(plain, x), ["output"]
     else:
@@ -106,11 +117,15 @@ def _content(program: torch.export.ExportedProgram, outputs: list[str]) -> bytes
     """The ONNX file, checked, without the source paths that torch notes on every node."""
     import onnx
 
+    unique = [f"{name}_of_the_network" for name in outputs]
     with _quiet():
         found: Any = torch.onnx.export(
-            program, (), None, dynamo=True, input_names=["input"], output_names=outputs, verbose=False
+            program, (), None, dynamo=True, input_names=["input"], output_names=unique, verbose=False
         )
     proto = found.model_proto
+    # A value inside the graph may already have the name of an output.
+    _rename(proto.graph, {name: f"inner_{name}" for name in outputs})
+    _rename(proto.graph, dict(zip(unique, outputs, strict=True)))
     for part in (proto, proto.graph, *proto.graph.node, *proto.graph.value_info, *proto.functions):
         part.ClearField("metadata_props")
     for function in proto.functions:
@@ -118,6 +133,15 @@ def _content(program: torch.export.ExportedProgram, outputs: list[str]) -> bytes
             node.ClearField("metadata_props")
     onnx.checker.check_model(proto)
     return proto.SerializeToString()
+
+
+def _rename(graph: Any, names: dict[str, str]) -> None:
+    """Give values of an ONNX graph other names, wherever they occur."""
+    for node in graph.node:
+        for values in (node.input, node.output):
+            values[:] = [names.get(value, value) for value in values]
+    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        value.name = names.get(value.name, value.name)
 
 
 @contextmanager

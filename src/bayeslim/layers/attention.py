@@ -124,7 +124,7 @@ class MultiheadAttention(nn.Module):
             mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
         output = self.out_proj(mixed.transpose(1, 2).flatten(-2))
         if weights is not None and average_attn_weights:
-            weights = weights.mean(1)
+            weights = torch.mean(weights, 1)
         if unbatched:
             return output[0], None if weights is None else weights[0]
         return (output if self.batch_first else output.transpose(0, 1)), weights

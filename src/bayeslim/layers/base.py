@@ -9,8 +9,17 @@ from typing import Any, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
+from bayeslim import moment_rules as moment_rules  # fills the table that `moments` needs
 from bayeslim.divergence import kl_divergence
-from bayeslim.estimators import bias_mean, bias_sample, check_estimator, local_reparam, mean_only, moments
+from bayeslim.estimators import (
+    bias_mean,
+    bias_sample,
+    check_estimator,
+    local_reparam,
+    mean_only,
+    moments,
+    taylor_moments,
+)
 from bayeslim.ops import Op
 from bayeslim.posteriors.base import Posterior, PosteriorFactory
 from bayeslim.posteriors.mean_field import MeanField
@@ -92,8 +101,8 @@ class BayesLayer(nn.Module):
         """
         if self.estimator is mean_only:
             return self.weight.mean(), bias_mean(self.bias)
-        if self.estimator is moments:
-            raise TypeError("a layer that draws its weights cannot propagate moments: use weight_sample")
+        if self.estimator in (moments, taylor_moments):
+            raise TypeError("moments are propagated, not drawn: call the layer, or use weight_sample")
         return self.weight.rsample(), bias_sample(self.bias)
 
     def mean_tensors(self) -> tuple[Tensor, Tensor | None]:

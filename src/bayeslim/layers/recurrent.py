@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from bayeslim.estimators import moments, taylor_moments
 from bayeslim.layers.base import BayesLayer
 from bayeslim.layers.linear import Linear
 from bayeslim.ops import LinearOp
@@ -31,7 +32,7 @@ class _Recurrent(nn.Module, ABC):
     """What LSTM and GRU share: layers, directions, lengths and the loop over time.
 
     The weights are drawn once per forward pass and used at every time step, whichever sampling estimator
-    is set; `mean_only` uses their means. torch's fused kernels are not used, because they block `vmap` and
+    is set; `mean_only` uses their means, and `moments` takes the time steps as independent. torch's fused kernels are not used, because they block `vmap` and
     `torch.compile(fullgraph=True)`; the input products of all time steps are still one matrix product.
     """
 
@@ -86,8 +87,8 @@ class _Recurrent(nn.Module, ABC):
         """The cell around the weights of `plain` with this suffix."""
 
     @abstractmethod
-    def _step(self, gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
-        """The state after one time step; `gates` is the input's part."""
+    def _step(self, gates: Tensor, state: State, from_hidden: Callable[[Tensor], Tensor]) -> State:
+        """The state after one time step; `gates` is the input's part, `from_hidden` gives the state's."""
 
     def forward(self, x: Any, state: Any = None) -> Any:
         """As torch's layer: `(output, state)`.
@@ -148,13 +149,11 @@ class _Recurrent(nn.Module, ABC):
         self, cell: _Cell, x: Tensor, state: State, valid: Tensor | None, backwards: bool
     ) -> tuple[Tensor, State]:
         """One direction; past the end of a sequence the state stands still and the output is zero."""
-        input_weight, input_bias = cell.input.draw()
-        weight, bias = cell.hidden.draw()
-        gates = nn.functional.linear(x, input_weight, input_bias)
+        gates, from_hidden = _one_draw(cell.input)(x), _one_draw(cell.hidden)
         outputs: list[Tensor] = []
         order = range(len(x) - 1, -1, -1) if backwards else range(len(x))
         for time in order:
-            new = self._step(gates[time], state, weight, bias)
+            new = self._step(gates[time], state, from_hidden)
             if valid is None:
                 state, output = new, new[0]
             else:
@@ -216,6 +215,14 @@ class _Recurrent(nn.Module, ABC):
             yield layer, getattr(plain, f"weight_{half}_{suffix}"), bias
 
 
+def _one_draw(layer: BayesLayer) -> Callable[[Tensor], Tensor]:
+    """The map of `layer` for a whole pass, with one draw for all calls; moments have nothing to draw."""
+    if layer.estimator in (moments, taylor_moments):
+        return layer
+    weight, bias = layer.draw()
+    return lambda x: nn.functional.linear(x, weight, bias)
+
+
 def _places(packed: PackedSequence) -> tuple[Tensor, Tensor]:
     """The time and the row in the batch, as it was before sorting, of every entry of `packed.data`."""
     times, rows = (torch.arange(int(packed.batch_sizes[0])) < packed.batch_sizes[:, None]).nonzero(as_tuple=True)
@@ -247,9 +254,9 @@ class LSTM(_Recurrent):
             Linear.around(LinearOp(), weights[1], None, **bayes),
         )
 
-    def _step(self, gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+    def _step(self, gates: Tensor, state: State, from_hidden: Callable[[Tensor], Tensor]) -> State:
         hidden, cell = state
-        gates = gates + nn.functional.linear(hidden, weight, bias)
+        gates = gates + from_hidden(hidden)
         enter, forget, candidate, leave = gates.chunk(4, dim=-1)
         cell = forget.sigmoid() * cell + enter.sigmoid() * candidate.tanh()
         return leave.sigmoid() * cell.tanh(), cell
@@ -279,10 +286,10 @@ class GRU(_Recurrent):
         ]
         return _Cell(*halves)
 
-    def _step(self, gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+    def _step(self, gates: Tensor, state: State, from_hidden: Callable[[Tensor], Tensor]) -> State:
         (hidden,) = state
         reset_in, update_in, new_in = gates.chunk(3, dim=-1)
-        reset_h, update_h, new_h = nn.functional.linear(hidden, weight, bias).chunk(3, dim=-1)
+        reset_h, update_h, new_h = from_hidden(hidden).chunk(3, dim=-1)
         reset, update = (reset_in + reset_h).sigmoid(), (update_in + update_h).sigmoid()
         candidate = (new_in + reset * new_h).tanh()
-        return ((1 - update) * candidate + update * hidden,)
+        return (torch.lerp(candidate, hidden, update),)

@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from bayeslim import metrics
+from bayeslim.gaussian import Gaussian as GaussianOutput
 from bayeslim.likelihoods.base import Conditional, Likelihood, aligned, targets_like_output
+from bayeslim.moment_rules.activations import elementwise
+from bayeslim.moment_rules.attention import softmax
 
-__all__ = ["Bernoulli", "Categorical"]
+__all__ = ["Bernoulli", "Categorical", "Expectation"]
+
+_softplus = elementwise(F.softplus)
+
+
+Expectation = Literal["sample", "mean", "probit", "second-order", "gaussian"]
 
 
 class Categorical(Likelihood):
-    """Classes: `p(y = c | f) = softmax(f)_c` for logits `f` of shape (batch, classes >= 2).
+    r"""Classes: `p(y = c | f) = softmax(f)_c` for logits `f` of shape (batch, classes >= 2).
+
+    Args:
+        expectation: how training by moments forms `E[-ln p(y | f)]` for Gaussian logits of mean `m`, variance `v`:
+
+            - "sample": one draw of the logits; unbiased, the ELBO itself.
+            - "mean": cross-entropy at `m`; the noise of the logits costs nothing.
+            - "probit": cross-entropy at `m / sqrt(1 + pi v / 8)`, the log of the expected likelihood by
+              MacKay's rule.
+            - "second-order": cross-entropy at `m` plus `0.5 sum_k p_k (1 - p_k) v_k`, `p = softmax(m)`.
+            - "gaussian": VDP++'s eq. 11 (corrected), `0.5 sum_k (ln s_k + (y_k - p_k)^2 / s_k + ln 2 pi)` for one-hot
+              `y` and the moments `p`, `s` of the softmax, with `s >= 1e-3`; not the likelihood of a label.
 
     Example:
         >>> Categorical().nll(torch.zeros(1, 4), torch.tensor([2])).item()  # ln 4
@@ -25,9 +44,33 @@ class Categorical(Likelihood):
 
     bounded = True
 
+    def __init__(self, expectation: Expectation = "sample") -> None:
+        super().__init__()
+        if expectation not in get_args(Expectation):
+            known = ", ".join(map(repr, get_args(Expectation)))
+            raise ValueError(f"`expectation` must be one of {known}, got {expectation!r}")
+        self.expectation: Expectation = expectation
+
     def nll(self, output: Tensor, y: Tensor) -> Tensor:
         """Cross-entropy per example."""
         return F.cross_entropy(output, y, reduction="none")
+
+    def expected_nll(self, output: Tensor | GaussianOutput, y: Tensor) -> Tensor:
+        """See `expectation`; `nll` for a plain output."""
+        if not isinstance(output, GaussianOutput) or self.expectation == "sample":
+            return super().expected_nll(output, y)
+        mean, variance = output.mean, output.variance
+        if self.expectation == "probit":
+            return self.nll(mean * torch.rsqrt(1 + math.pi / 8 * variance), y)
+        if self.expectation == "gaussian":
+            probabilities = softmax(output)
+            error = F.one_hot(y, mean.shape[-1]) - probabilities.mean
+            spread = probabilities.variance.clamp_min(1e-3)
+            return 0.5 * (spread.log() + error.square() / spread + math.log(2 * math.pi)).sum(-1)
+        if self.expectation == "second-order":
+            p = mean.softmax(-1)
+            return self.nll(mean, y) + 0.5 * (p * (1 - p) * variance).sum(-1)
+        return self.nll(mean, y)
 
     def conditional(self, output: Tensor) -> Conditional:
         """Class probabilities `p`, variances `p (1 - p)`, entropy `-sum p ln p`."""
@@ -74,8 +117,8 @@ class Categorical(Likelihood):
         return y.long()
 
     def config(self) -> dict[str, Any]:
-        """Nothing to configure."""
-        return {}
+        """The expectation, where it is not the default."""
+        return {} if self.expectation == "sample" else {"expectation": self.expectation}
 
 
 class Bernoulli(Likelihood):
@@ -93,6 +136,13 @@ class Bernoulli(Likelihood):
         y = aligned(y, output).to(output.dtype)
         loss = F.binary_cross_entropy_with_logits(output, y, reduction="none")
         return loss.flatten(1).sum(1)
+
+    def expected_nll(self, output: Tensor | GaussianOutput, y: Tensor) -> Tensor:
+        """`E[softplus(f)] - y m` for Gaussian outputs, by quadrature; `nll` for a plain one."""
+        if not isinstance(output, GaussianOutput):
+            return self.nll(output, y)
+        y = aligned(y, output.mean).to(output.dtype)
+        return (_softplus(output).mean - y * output.mean).flatten(1).sum(1)
 
     def conditional(self, output: Tensor) -> Conditional:
         """Probabilities `p`, variances `p (1 - p)`, binary entropies."""

@@ -2,31 +2,105 @@
 
 from __future__ import annotations
 
+import operator
+
 import torch
 import torch.nn.functional as F
 
 from bayeslim.gaussian import MOMENT_RULES
-from bayeslim.moment_rules.activations import elementwise, leaky_relu, relu
+from bayeslim.moment_rules import activations, arithmetic, attention, linear_maps, norms, pooling, shapes
 
 __all__: list[str] = []
 
+_MOVING = (
+    *(torch.reshape, torch.flatten, torch.unflatten, torch.permute, torch.transpose, torch.swapaxes, torch.movedim),
+    *(torch.squeeze, torch.unsqueeze, torch.chunk, torch.split, torch.unbind, torch.narrow, torch.select, torch.flip),
+    *(torch.roll, torch.index_select, torch.gather, torch.broadcast_to, torch.repeat_interleave, torch.clone),
+    *(torch.detach, torch.t, torch.adjoint, F.pixel_shuffle, F.pixel_unshuffle),
+    *(torch.Tensor.view, torch.Tensor.expand, torch.Tensor.repeat, torch.Tensor.contiguous, torch.Tensor.to),
+    *(torch.Tensor.reshape, torch.Tensor.permute, torch.Tensor.flip),  # as methods also with the sizes one by one
+    *(torch.Tensor.float, torch.Tensor.double, torch.Tensor.cpu, torch.Tensor.cuda),
+)
+"""Functions that move, select, copy or convert elements."""
+
+_SMOOTH = (
+    *(torch.tanh, torch.sigmoid, torch.sin, torch.cos, torch.erf, F.gelu, F.silu, F.mish, F.softplus, F.logsigmoid),
+    *(F.elu, F.selu, F.celu, F.hardswish, F.hardtanh, F.relu6, F.tanhshrink, F.softsign),
+)
+"""Elementwise functions by quadrature."""
+
 MOMENT_RULES.update(
     {
-        F.relu: relu,
-        torch.relu: relu,
-        F.leaky_relu: leaky_relu,
+        torch.add: arithmetic.add,
+        torch.sub: arithmetic.sub,
+        torch.mul: arithmetic.mul,
+        torch.div: arithmetic.div,
+        torch.true_divide: arithmetic.div,
+        torch.neg: arithmetic.neg,
+        torch.square: arithmetic.square,
+        torch.lerp: arithmetic.lerp,
+        torch.where: arithmetic.where,
+        torch.Tensor.where: lambda input, condition, other: arithmetic.where(condition, input, other),
+        torch.matmul: arithmetic.bilinear(torch.matmul),
+        torch.mm: arithmetic.bilinear(torch.mm),
+        torch.mv: arithmetic.bilinear(torch.mv),
+        torch.bmm: arithmetic.bilinear(torch.bmm),
+        torch.einsum: linear_maps.einsum,
+        torch.sum: linear_maps.sum,
+        torch.mean: linear_maps.mean,
         **{
-            function: elementwise(function)
+            function: linear_maps.weighted(function)
             for function in (
-                torch.tanh,
-                torch.sigmoid,
-                torch.sin,
-                F.gelu,
-                F.silu,
-                F.softplus,
-                F.elu,
-                F.selu,
+                *(F.linear, torch.conv1d, torch.conv2d, torch.conv3d),
+                *(torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d),
             )
         },
+        **{function: shapes.moved(function) for function in _MOVING},
+        torch.cat: shapes.cat,
+        torch.concat: shapes.cat,
+        torch.stack: shapes.stack,
+        F.pad: shapes.pad,
+        F.relu: activations.relu,
+        torch.relu: activations.relu,
+        F.leaky_relu: activations.leaky_relu,
+        torch.exp: activations.exp,
+        **{function: activations.elementwise(function) for function in _SMOOTH},
+        **{
+            function: pooling.max_pool(pool, dimensions)
+            for dimensions, pool, with_indices in (
+                (1, F.max_pool1d, F.max_pool1d_with_indices),
+                (2, F.max_pool2d, F.max_pool2d_with_indices),
+                (3, F.max_pool3d, F.max_pool3d_with_indices),
+                (1, F.adaptive_max_pool1d, F.adaptive_max_pool1d_with_indices),
+                (2, F.adaptive_max_pool2d, F.adaptive_max_pool2d_with_indices),
+                (3, F.adaptive_max_pool3d, F.adaptive_max_pool3d_with_indices),
+            )
+            for function in (pool, with_indices)
+        },
+        F.avg_pool1d: pooling.avg_pool(1),
+        F.avg_pool2d: pooling.avg_pool(2),
+        F.avg_pool3d: pooling.avg_pool(3),
+        F.adaptive_avg_pool1d: pooling.adaptive_avg_pool(1),
+        F.adaptive_avg_pool2d: pooling.adaptive_avg_pool(2),
+        F.adaptive_avg_pool3d: pooling.adaptive_avg_pool(3),
+        F.batch_norm: norms.batch_norm,
+        F.layer_norm: norms.layer_norm,
+        F.group_norm: norms.group_norm,
+        F.dropout: norms.dropout,
+        F.softmax: attention.softmax,
+        torch.softmax: attention.softmax,
+        F.log_softmax: attention.log_softmax,
+        torch.log_softmax: attention.log_softmax,
+        F.scaled_dot_product_attention: attention.scaled_dot_product_attention,
+        F.multi_head_attention_forward: attention.multi_head_attention_forward,
     }
 )
+# The same rules under the names by which torch hands over a method (`tensor + gaussian`) and torch.compile an operator.
+for _function, _rule in list(MOMENT_RULES.items()):
+    _method = getattr(torch.Tensor, getattr(_function, "__name__", ""), None)
+    if _method is not None:
+        MOMENT_RULES.setdefault(_method, _rule)
+for _name, _function in (("add", torch.add), ("sub", torch.sub), ("mul", torch.mul), ("matmul", torch.matmul)):
+    MOMENT_RULES[getattr(operator, _name)] = MOMENT_RULES[_function]
+MOMENT_RULES[operator.truediv] = arithmetic.div
+MOMENT_RULES[operator.neg] = arithmetic.neg

@@ -14,7 +14,7 @@ from bayeslim.posteriors.base import (
     wide,
 )
 
-__all__ = ["MeanField"]
+__all__ = ["MeanField", "fan_in_mean_field"]
 
 DEFAULT_SCALE = math.exp(-5.0)
 """`ln variance = -10`: Molchanov et al. 2017's own code."""
@@ -83,3 +83,25 @@ class MeanField(Posterior):
 
     def _bounded_log_scale(self) -> Tensor:
         return soft_upper_bound(wide(self.log_scale), self.log_max_scale)
+
+
+def fan_in_mean_field(init: Tensor, ratio: float = 0.1, **options: float) -> MeanField:
+    r"""`MeanField` whose initial scale shrinks with the fan-in: `scale = ratio sqrt(2 / fan_in)`.
+
+    Each output of a layer sums `fan_in` noisy products, so a fixed scale makes variances grow with the width, layer
+    after layer. Relative to He's means, of variance `2 / fan_in`, this adds the same share `ratio^2` of the signal's
+    power in every layer, whatever its size: propagated moments stay bounded in deep networks. (The VDP++ code starts
+    from variances of 0.7 to 5 and multiplies each layer's output variance by 1e-3 instead.)
+
+    Args:
+        init: the initial weight `(out, in, *kernel)`, or a bias, which counts as fan-in 1.
+        ratio: initial noise of an output relative to its signal.
+        **options: of `MeanField`; a `scale` given there wins.
+
+    Example:
+        >>> fan_in_mean_field(torch.zeros(300, 784)).variance()[0, 0]  # 0.01 * 2 / 784
+        tensor(2.5510e-05)
+    """
+    if not 0 < ratio < math.inf:
+        raise ValueError(f"`ratio` must be positive, got {ratio}: pass e.g. 0.1")
+    return MeanField(init, **({"scale": ratio * math.sqrt(2 / init[0].numel())} | options))

@@ -1,0 +1,68 @@
+"""Layers with plain weights, sums and averages: linear maps of an uncertain input, all exact.
+
+For independent inputs `y = W x + b` has `mean = W m + b` and `variance = W^2 v`, squared elementwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bayeslim.gaussian import Gaussian
+from bayeslim.moment_rules.arithmetic import add, bilinear
+
+__all__ = ["einsum", "mean", "sum", "weighted"]
+
+
+def weighted(function: Callable[..., Tensor]) -> Callable[..., Gaussian]:
+    """Make the rule of `function(x, weight, bias, *options)`: linear layers and convolutions.
+
+    Weight and bias may be uncertain too, independently of `x` and of each other.
+    """
+    product = bilinear(lambda x, weight, *args, **kwargs: function(x, weight, None, *args, **kwargs))
+
+    def rule(input: Any, weight: Any, bias: Any = None, *args: Any, **kwargs: Any) -> Gaussian:
+        if isinstance(input, Gaussian) and not isinstance(weight, Gaussian) and not isinstance(bias, Gaussian):
+            mean = function(input.mean, weight, bias, *args, **kwargs)
+            return Gaussian.of(mean, function(input.variance, weight.square(), None, *args, **kwargs), input.mode)
+        result = product(input, weight, *args, **kwargs)
+        if bias is None:
+            return result
+        positions = 0 if function is F.linear else weight.ndim - 2
+        return add(result, bias.reshape(-1, *[1] * positions))
+
+    return rule
+
+
+def sum(input: Gaussian, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Gaussian:
+    """`sum x`: `mean = sum m`, `variance = sum v`."""
+    return Gaussian.of(
+        torch.sum(input.mean, dim, keepdim, dtype=dtype),
+        torch.sum(input.variance, dim, keepdim, dtype=dtype),
+        input.mode,
+    )
+
+
+def mean(input: Gaussian, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Gaussian:
+    """`(1/n) sum x`: `mean = (1/n) sum m`, `variance = (1/n^2) sum v`."""
+    average = torch.mean(input.mean, dim, keepdim, dtype=dtype)
+    count = input.numel() // max(1, average.numel())
+    return Gaussian.of(average, torch.mean(input.variance, dim, keepdim, dtype=dtype) / count, input.mode)
+
+
+def einsum(equation: str, *operands: Any) -> Gaussian:
+    """A sum of products of two operands, or a linear map of one; elements are independent.
+
+    Raises:
+        TypeError: for more than two operands: write them as several products.
+    """
+    parts: Sequence[Any] = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
+    if len(parts) == 1:
+        return parts[0].map(lambda part: torch.einsum(equation, part))
+    if len(parts) == 2:
+        return bilinear(lambda a, b: torch.einsum(equation, a, b))(*parts)
+    raise TypeError(f"no moment rule for `einsum` of {len(parts)} operands: write it as products of two")

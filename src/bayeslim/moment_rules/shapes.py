@@ -1,0 +1,72 @@
+"""Functions that move elements about: mean and variance move alike, and nothing is approximated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bayeslim.gaussian import Gaussian
+from bayeslim.moment_rules.arithmetic import mode_of
+
+__all__ = ["cat", "moved", "pad", "stack"]
+
+
+def moved(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the rule of a function that rearranges, selects or copies elements.
+
+    Copies (`expand`, `repeat`) count as independent from then on.
+
+    Args:
+        function: takes one tensor first; returns a tensor or a sequence of them.
+    """
+
+    def rule(x: Gaussian, *args: Any, **kwargs: Any) -> Any:
+        mean, variance = function(x.mean, *args, **kwargs), function(x.variance, *args, **kwargs)
+        if isinstance(mean, Tensor):
+            return Gaussian.of(mean, variance, x.mode)
+        return tuple(Gaussian.of(m, v, x.mode) for m, v in zip(mean, variance, strict=True))
+
+    return rule
+
+
+def cat(tensors: Sequence[Gaussian | Tensor], dim: int = 0) -> Gaussian:
+    """Join along an axis; plain tensors among them have variance 0."""
+    return _joined(torch.cat, tensors, dim)
+
+
+def stack(tensors: Sequence[Gaussian | Tensor], dim: int = 0) -> Gaussian:
+    """Join along a new axis; plain tensors among them have variance 0."""
+    return _joined(torch.stack, tensors, dim)
+
+
+def pad(input: Gaussian, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Gaussian:
+    """Pad with certain values, or around the edges.
+
+    Raises:
+        TypeError: for borders that may put two copies of one input into the same window, where they would count as
+            independent: reflected and replicated ones, and circular ones as long as the axis.
+    """
+    wraps = any(sum(pair) >= size for pair, size in zip(_pairs(pad), reversed(input.shape), strict=False))
+    if mode not in ("constant", "circular") or (mode == "circular" and wraps):
+        raise TypeError(
+            f"no moment rule for `pad` with mode {mode!r}: moments of an uncertain input need padding_mode='zeros' or "
+            "'circular', since reflected and replicated borders repeat inputs, whose correlation would be lost"
+        )
+    zeros = {} if mode == "circular" else {"value": 0.0}
+    mean = F.pad(input.mean, pad, mode, value)
+    return Gaussian.of(mean, F.pad(input.variance, pad, mode, **zeros), input.mode)
+
+
+def _pairs(amounts: Sequence[int]) -> list[tuple[int, int]]:
+    """Amounts before and after, last axis first."""
+    return list(zip(amounts[::2], amounts[1::2], strict=True))
+
+
+def _joined(join: Callable[..., Tensor], parts: Sequence[Gaussian | Tensor], dim: int) -> Gaussian:
+    means = [part.mean if isinstance(part, Gaussian) else part for part in parts]
+    variances = [part.variance if isinstance(part, Gaussian) else torch.zeros_like(part) for part in parts]
+    return Gaussian.of(join(means, dim), join(variances, dim), mode_of(*parts))
