@@ -3,6 +3,7 @@
 from bayeslim.models.autoencoder import conv_autoencoder as conv_autoencoder
 from bayeslim.models.autoencoder import dense_autoencoder as dense_autoencoder
 from bayeslim.models.cnn import cnn_k_tied as cnn_k_tied
+from bayeslim.models.lenet import lenet5 as lenet5
 from bayeslim.models.lenet import lenet5_caffe as lenet5_caffe
 from bayeslim.models.lenet import lenet_300_100 as lenet_300_100
 from bayeslim.models.lstm import LSTMClassifier as LSTMClassifier
@@ -25,6 +26,7 @@ __all__ = [
     "cnn_k_tied",
     "conv_autoencoder",
     "dense_autoencoder",
+    "lenet5",
     "lenet5_caffe",
     "lenet_300_100",
     "mlp",

@@ -1,4 +1,4 @@
-"""The two LeNets of the sparsification literature."""
+"""The LeNets of the literature."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import nn
 
 from bayeslim.models.mlp import mlp
 
-__all__ = ["lenet5_caffe", "lenet_300_100"]
+__all__ = ["lenet5", "lenet5_caffe", "lenet_300_100"]
 
 
 def lenet_300_100() -> nn.Sequential:
@@ -20,6 +20,32 @@ def lenet_300_100() -> nn.Sequential:
         torch.Size([2, 10])
     """
     return nn.Sequential(nn.Flatten(), *mlp([784, 300, 100, 10]))
+
+
+def lenet5() -> nn.Sequential:
+    """LeNet-5 with its three convolutions 6, 16, 120 and linear layers 84, 10: 61 470 weights.
+
+    5x5 kernels, the first padded by 2, ReLU, 2x2 max-pooling: the network of the VDP++ experiments on MNIST.
+
+    Shape:
+        (batch, 1, 28, 28) -> (batch, 10)
+
+    Example:
+        >>> lenet5()(torch.zeros(2, 1, 28, 28)).shape
+        torch.Size([2, 10])
+    """
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 120, 5),
+        nn.ReLU(),
+        nn.Flatten(),
+        *mlp([120, 84, 10]),
+    )
 
 
 def lenet5_caffe() -> nn.Sequential:
