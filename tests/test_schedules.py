@@ -15,6 +15,7 @@ from bayeslim.schedules import (
     constant_then_linear,
     cosine_cycles,
     linear,
+    sampling_epochs,
     staircase,
     warmup_linear,
 )
@@ -123,9 +124,27 @@ def test_cosine_cycles_with_more_cycles_than_steps() -> None:
     assert by_step(cosine_cycles(9), epochs=2, steps_per_epoch=2) == [1.0] * 4
 
 
+def test_sampling_epochs_are_the_last_of_each_cycle() -> None:
+    """Four cycles of 50 epochs: 47 to 49 and so on, not those that drift off the ends (46-48, 95-97, ...)."""
+    samples = sampling_epochs(4, 3)
+    chosen = [epoch for epoch in range(200) if samples(Progress(7 * epoch + 6, 7, 200))]
+    assert chosen == [47, 48, 49, 97, 98, 99, 147, 148, 149, 197, 198, 199]
+    assert [epoch for epoch in range(200) if samples(Progress(7 * epoch, 7, 200))] == chosen
+
+
+@pytest.mark.parametrize(("epochs", "cycles"), [(10, 3), (7, 2), (5, 1), (3, 3)])
+def test_sampling_epochs_end_with_the_run(epochs: int, cycles: int) -> None:
+    rate = by_step(cosine_cycles(cycles), epochs=epochs, steps_per_epoch=1)
+    chosen = [epoch for epoch in range(epochs) if sampling_epochs(cycles, 1)(Progress(epoch, 1, epochs))]
+    restarts = [epoch for epoch in range(1, epochs) if rate[epoch] == 1.0]
+    assert chosen == [restart - 1 for restart in restarts] + [epochs - 1]
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [
+        (lambda: sampling_epochs(0, 1), "`cycles` and `per_cycle` must be at least 1, got 0 and 1"),
+        (lambda: sampling_epochs(1, 0), "`cycles` and `per_cycle` must be at least 1, got 1 and 0"),
         (lambda: warmup_linear(-1, 2), "`warmup` and `ramp` must not be negative, got -1 and 2"),
         (lambda: warmup_linear(1, -2), "`warmup` and `ramp` must not be negative"),
         (lambda: linear(-1), "`warmup` must not be negative, got -1"),
@@ -136,6 +155,6 @@ def test_cosine_cycles_with_more_cycles_than_steps() -> None:
         (lambda: cosine_cycles(0), "`cycles` must be at least 1, got 0"),
     ],
 )
-def test_errors(build: Callable[[], Schedule], message: str) -> None:
+def test_errors(build: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()

@@ -13,6 +13,7 @@ __all__ = [
     "constant_then_linear",
     "cosine_cycles",
     "linear",
+    "sampling_epochs",
     "staircase",
     "warmup_linear",
 ]
@@ -155,3 +156,29 @@ def cosine_cycles(cycles: int = 1) -> Schedule:
         return 0.5 * (1 + math.cos(math.pi * (progress.step % length) / length))
 
     return value
+
+
+def sampling_epochs(cycles: int, per_cycle: int = 3) -> Callable[[Progress], bool]:
+    r"""Whether an epoch belongs to the sampling phase: the last `per_cycle` epochs of each of `cycles` cycles.
+
+    With `E = ceil(epochs / cycles)` and `e` counted from 0, `(e mod E) + 1 > E - per_cycle` (Zhang et al. 2020); the
+    rest of a cycle explores. It agrees with `cosine_cycles` where `cycles` divides the epochs; a last cycle that was
+    cut short ends in its own last epochs.
+
+    Args:
+        cycles: number of cycles.
+        per_cycle: epochs, and thus snapshots, at the end of each.
+
+    Example:
+        >>> sampling_epochs(4, 3)(Progress(step=47, steps_per_epoch=1, epochs=200))
+        True
+    """
+    if cycles < 1 or per_cycle < 1:
+        raise ValueError(f"`cycles` and `per_cycle` must be at least 1, got {cycles} and {per_cycle}")
+
+    def samples(progress: Progress) -> bool:
+        length = math.ceil(progress.epochs / cycles)
+        start = progress.epoch // length * length
+        return min(start + length, progress.epochs) - progress.epoch <= per_cycle
+
+    return samples

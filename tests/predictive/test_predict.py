@@ -218,6 +218,10 @@ def test_modes_and_estimators_come_back() -> None:
         with pytest.raises(ValueError, match="does not accept inputs"):
             bl.predict(model, inputs(features=4), samples=3, likelihood=bl.Categorical(), **options)
         assert modes(model) == before
+    bl.predict(model, inputs(), likelihood=bl.Categorical(), method="moments")
+    assert modes(model) == before
+    model[2] = nn.LocalResponseNorm(2)
+    before = modes(model)
     with pytest.raises(TypeError, match="no moment rule for"):
         bl.predict(model, inputs(), likelihood=bl.Categorical(), method="moments")
     assert modes(model) == before

@@ -3,5 +3,6 @@
 from bayeslim.predictive.evaluate import evaluate as evaluate
 from bayeslim.predictive.prediction import Prediction as Prediction
 from bayeslim.predictive.sample import predict as predict
+from bayeslim.predictive.snapshots import Snapshots as Snapshots
 
-__all__ = ["Prediction", "evaluate", "predict"]
+__all__ = ["Prediction", "Snapshots", "evaluate", "predict"]

@@ -10,7 +10,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
 from bayeslim.predictive.inputs import as_tensor
-from bayeslim.predictive.sample import predict
+from bayeslim.predictive.sample import Method, predict
+from bayeslim.predictive.snapshots import Snapshots, network_of
 
 __all__ = ["Evaluation", "evaluate", "evaluate_in_full"]
 
@@ -23,21 +24,23 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(
-    model: nn.Module,
+    model: nn.Module | Snapshots,
     data: Any,
     *,
     samples: int = 100,
     likelihood: Likelihood | None = None,
+    method: Method | None = None,
     batch_size: int = 1024,
     seed: int | None = 0,
 ) -> dict[str, float]:
     """Score a network: log-likelihood of the predictive, and the likelihood's own metrics.
 
     Args:
-        model: the network.
+        model: the network, or snapshots of one.
         data: (x, y), a Dataset or a DataLoader.
         samples: posterior samples; 0 uses the posterior mean in one pass.
         likelihood: None takes the one `fit` trained with.
+        method: see `predict`; None takes "sample", or "mean" without samples.
         batch_size: examples per pass, where `data` is not a loader.
         seed: see `predict`.
 
@@ -48,22 +51,23 @@ def evaluate(
     Example:
         >>> evaluate(model, (x_test, y_test))["ece"]
     """
-    return evaluate_in_full(model, data, samples, likelihood, batch_size, seed).scores
+    return evaluate_in_full(model, data, samples, likelihood, batch_size, seed, method).scores
 
 
 @torch.no_grad()
 def evaluate_in_full(
-    model: nn.Module,
+    model: nn.Module | Snapshots,
     data: Any,
     samples: int = 100,
     likelihood: Likelihood | None = None,
     batch_size: int = 1024,
     seed: int | None = 0,
+    method: Method | None = None,
 ) -> Evaluation:
     """As `evaluate`, with `ln p(y | x)` of every example besides the scores."""
     if samples < 0:
         raise ValueError(f"`samples` must not be negative, got {samples}: 0 uses the posterior mean")
-    chosen = likelihood_of(model, likelihood)
+    chosen = likelihood_of(network_of(model), likelihood)
     means: list[Tensor] = []
     variances: list[Tensor] = []
     targets: list[Tensor] = []
@@ -74,14 +78,17 @@ def evaluate_in_full(
             x,
             samples=max(1, samples),
             likelihood=chosen,
-            method="sample" if samples > 0 else "mean",
+            method=method or ("sample" if samples > 0 else "mean"),
             batch_size=len(x),
             keep_samples=True,
             seed=None if seed is None else seed + index,
         )
-        assert prediction.samples is not None and prediction.sample_variances is not None
         y = _fitting(chosen, as_tensor("y", y), prediction.mean)
-        log_densities.append(chosen.log_density(prediction.samples, prediction.sample_variances, y))
+        if prediction.samples is None or prediction.sample_variances is None:
+            # Propagated moments in closed form: one Gaussian instead of a mixture.
+            log_densities.append(chosen.log_density(prediction.mean[None], prediction.total[None], y))
+        else:
+            log_densities.append(chosen.log_density(prediction.samples, prediction.sample_variances, y))
         means.append(prediction.mean)
         variances.append(prediction.total)
         targets.append(y)

@@ -6,20 +6,21 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from bayeslim.estimators import flipout, independent_draws, local_reparam, mean_only, moments
+from bayeslim.estimators import flipout, independent_draws, local_reparam, mean_only, moments, taylor_moments
 from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.gaussian import Gaussian
 from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
 from bayeslim.predictive.inputs import Inputs, device_of, input_batches, refusal
 from bayeslim.predictive.prediction import Prediction
+from bayeslim.predictive.snapshots import Replay, Snapshots, network_of
 from bayeslim.predictive.streaming import StreamingMoments
+from bayeslim.predictive.vectorised import ROWS_AT_ONCE, WEIGHTS_AT_ONCE, over_samples
 from bayeslim.randomness import seeded
 from bayeslim.using import using
 
@@ -27,23 +28,23 @@ __all__ = ["predict", "predict_batch"]
 
 KEEP_LIMIT = 2**24
 """Samples are kept by default up to this many numbers (64 MiB in float32)."""
-ROWS_AT_ONCE = 4096
-"""Samples times examples that one vectorised pass handles."""
-WEIGHTS_AT_ONCE = 2**24
-"""Samples times weights that one vectorised pass may draw."""
 
-Method = Literal["sample", "moments", "mean"]
+OUTPUTS_AT_ONCE = 2**20
+"""Samples times outputs that are drawn from propagated moments at once."""
+
+Method = Literal["sample", "moments", "taylor", "mean"]
 
 
 @torch.no_grad()
 def predict(
-    model: nn.Module,
+    model: nn.Module | Snapshots,
     x: Inputs,
     *,
     samples: int = 200,
     likelihood: Likelihood | None = None,
     method: Method = "sample",
     estimator: Callable[..., Any] | None = None,
+    input_variance: float | Tensor | None = None,
     batch_size: int = 1024,
     keep_samples: bool | None = None,
     seed: int | None = None,
@@ -61,13 +62,16 @@ def predict(
     around a plain `nn.LSTM`, is sampled in a loop instead: slower, with the same distribution.
 
     Args:
-        model: network, Bayesian or not.
+        model: network, Bayesian or not; or snapshots of one, each of which counts once whatever `samples` says.
         x: tensor or array (N, ...), a Dataset or a DataLoader (the first element of their tuples counts).
         samples: number of posterior samples `S`.
         likelihood: `p(y | f)`; None takes the one `fit` trained with.
         method: "sample"; "mean" is one pass with the posterior mean; "moments" is one pass that propagates
-            mean and variance.
+            mean and variance, "taylor" the same by the first-order rules of the VDP++ paper. Where the likelihood has
+            no closed form over Gaussian outputs, `samples` outputs (not networks) are drawn.
         estimator: force this sampling estimator on every layer instead.
+        input_variance: variance of independent noise on the inputs, one number or in the shape of an example; it counts
+            as epistemic. Also for networks without Bayesian layers.
         batch_size: examples per pass, where `x` is not a loader.
         keep_samples: keep the conditional mean of every sample, which quantile intervals need; None keeps
             them while they are below 64 MiB.
@@ -87,22 +91,33 @@ def predict(
     """
     if samples < 1:
         raise ValueError(f"`samples` must be at least 1, got {samples}")
-    if method not in ("sample", "moments", "mean"):
-        raise ValueError(f"`method` must be 'sample', 'moments' or 'mean', got {method!r}")
-    if estimator is moments or (estimator is not None and method != "sample"):
+    if method not in get_args(Method):
+        raise ValueError(f"`method` must be one of {', '.join(map(repr, get_args(Method)))}, got {method!r}")
+    if estimator in (moments, taylor_moments) or (estimator is not None and method != "sample"):
         raise ValueError(
             "`estimator` says how to draw samples: leave it out with method='moments' or 'mean', and ask for "
             "moments by method='moments'"
         )
+    if input_variance is not None and method == "mean":
+        raise ValueError("`input_variance` has no effect on method='mean': use 'moments' or 'sample'")
+    replay = Replay(model) if isinstance(model, Snapshots) else None
+    if replay is not None and method != "sample":
+        raise ValueError(f"`method` must be 'sample' for snapshots, got {method!r}: they are samples already")
+    model = network_of(model)
+    if method == "mean" and always_random(model):
+        raise ValueError("the network holds MCDropout, which has no mean pass: predict by sampling (samples > 0)")
     chosen = likelihood_of(model, likelihood).to(device_of(model))
     parts: list[Prediction] = []
     room = math.inf if keep_samples else KEEP_LIMIT if keep_samples is None else 0
     with evaluation_mode(model), seeded(seed), _estimating(model, method, estimator):
         for batch in input_batches(model, x, batch_size):
+            noisy = batch if input_variance is None else with_noise(batch, input_variance, method)
             try:
-                parts.append(predict_batch(model, batch, chosen, samples, method, room))
+                parts.append(predict_batch(model if replay is None else replay, noisy, chosen, samples, method, room))
             except torch.OutOfMemoryError:
                 raise
+            except TypeError as error:
+                raise _explained(error, method) from error
             except RuntimeError as error:
                 raise refusal(batch, error) from error
             kept = parts[-1].samples
@@ -115,46 +130,77 @@ def predict(
 
 
 def predict_batch(
-    model: nn.Module, x: Tensor, likelihood: Likelihood, samples: int, method: Method, room: float
+    model: nn.Module | Replay, x: Tensor | Gaussian, likelihood: Likelihood, samples: int, method: Method, room: float
 ) -> Prediction:
     """Predict one batch with the estimators as they are set, keeping samples while there is room."""
     stream = StreamingMoments(likelihood, room)
-    if method == "moments":
+    if isinstance(model, Replay):
+        for outputs in model.outputs(certain(x)):
+            stream.add(outputs)
+    elif method in ("moments", "taylor"):
         output: Any = model(x)
         if not isinstance(output, Gaussian):
-            raise ValueError("`method='moments'` needs at least one Bayesian layer; use method='mean'")
+            raise ValueError(
+                f"method={method!r} needs something uncertain: a Bayesian layer, or `input_variance`; "
+                "for a plain pass use method='mean'"
+            )
         exact = likelihood.exact_moments(output)
         if exact is not None:
             return _from_moments(likelihood, *exact)
-        for _ in range(samples):
-            stream.add(output.rsample()[None])
-    elif method == "mean" or not any(isinstance(m, BayesLayer) for m in model.modules()):
-        stream.add(model(x)[None])
+        for chunk in _chunks(samples, OUTPUTS_AT_ONCE // output.numel()):
+            stream.add(output.mean + output.std * output.mean.new_empty(chunk, *output.shape).normal_())
+    elif method == "mean" or not (isinstance(x, Gaussian) or has_posterior(model)):
+        stream.add(model(certain(x))[None])
     else:
-        for chunk in _chunks(model, x, samples):
-            stream.add(_draws(model, x, chunk))
+        weights = sum(m.weight.mean().numel() for m in model.modules() if isinstance(m, BayesLayer))
+        for chunk in _chunks(samples, min(ROWS_AT_ONCE // len(x), WEIGHTS_AT_ONCE // max(1, weights))):
+            draw = x.rsample if isinstance(x, Gaussian) else lambda: x
+            stream.add(over_samples(lambda _, draw=draw: model(draw()), torch.empty(chunk, device=x.device)))
     return stream.prediction()
 
 
-def _draws(model: nn.Module, x: Tensor, count: int) -> Tensor:
-    """Outputs of `count` posterior samples, samples first: one vectorised pass, or a loop where vmap cannot follow."""
-    fused = torch.backends.mha.get_fastpath_enabled()
+def with_noise(x: Tensor, variance: float | Tensor, method: Method) -> Gaussian:
+    """Inputs with independent noise of this variance, one number or in the shape of an example."""
     try:
-        torch.backends.mha.set_fastpath_enabled(False)
-        with sdpa_kernel(SDPBackend.MATH):  # neither this fast path nor the fused kernels have a batching rule
-            return torch.vmap(lambda _: model(x), randomness="different")(x.new_empty(count, dtype=torch.float32))
-    except RuntimeError as error:
-        if not any(word in str(error) for word in ("vmap", "Batching rule", "functorch")):
-            raise
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fused)
-    return torch.stack([model(x) for _ in range(count)])
+        spread = torch.as_tensor(variance, dtype=x.dtype, device=x.device).expand_as(x)
+        return Gaussian(x, spread, "taylor" if method == "taylor" else "exact")
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(
+            "`input_variance` must be a finite number that is not negative, or a tensor of such numbers in the shape "
+            f"of an example {tuple(x.shape[1:])}: {error}"
+        ) from error
 
 
-def _chunks(model: nn.Module, x: Tensor, samples: int) -> Iterator[int]:
+def has_posterior(model: nn.Module) -> bool:
+    """Whether any layer of the network is Bayesian, or random in evaluation mode as `MCDropout` is."""
+    return any(isinstance(module, BayesLayer) for module in model.modules()) or always_random(model)
+
+
+def always_random(model: nn.Module) -> bool:
+    """Whether a module draws noise that no estimator switches off."""
+    return any(getattr(module, "always_random", False) for module in model.modules())
+
+
+def certain(x: Tensor | Gaussian) -> Tensor:
+    """The input itself, which must be without noise here."""
+    if isinstance(x, Gaussian):
+        raise ValueError("`input_variance` does not go with snapshots: predict from a network instead")
+    return x
+
+
+def _explained(error: TypeError, method: Method) -> TypeError:
+    """What to do about a network whose code a `Gaussian` cannot follow."""
+    if method in ("moments", "taylor") and "'Tensor' object is not callable" in str(error):
+        return TypeError(
+            "the network calls `.mean(...)` on an uncertain value, whose `.mean` is a tensor: write "
+            "torch.mean(x, dim), which means the same for tensors, or predict by sampling"
+        )
+    return error
+
+
+def _chunks(samples: int, most: int) -> Iterator[int]:
     """How many samples each pass draws; fixed by sizes alone, so that a seed means the same draws."""
-    weights = sum(m.weight.mean().numel() for m in model.modules() if isinstance(m, BayesLayer))
-    size = max(1, min(samples, ROWS_AT_ONCE // len(x), WEIGHTS_AT_ONCE // max(1, weights)))
+    size = max(1, min(samples, most))
     for start in range(0, samples, size):
         yield min(size, samples - start)
 
@@ -186,10 +232,10 @@ def _joined(parts: list[Prediction]) -> Prediction:
 @contextmanager
 def _estimating(model: nn.Module, method: Method, estimator: Callable[..., Any] | None) -> Iterator[None]:
     """Set the estimators that `method` calls for."""
-    fixed = {"mean": mean_only, "moments": moments}.get(method, estimator)
+    fixed = {"mean": mean_only, "moments": moments, "taylor": taylor_moments}.get(method, estimator)
     with using(model, fixed) if fixed is not None else nullcontext():
         noisy = [m for m in model.modules() if isinstance(m, BayesLayer)] if fixed is None else []
-        swapped = [m for m in noisy if m.estimator in (local_reparam, flipout, moments)]
+        swapped = [m for m in noisy if m.estimator in (local_reparam, flipout, moments, taylor_moments)]
         before = [layer.estimator for layer in swapped]
         try:
             for layer in swapped:

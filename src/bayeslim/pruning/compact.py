@@ -49,7 +49,8 @@ def compact(model: nn.Module, example: Tensor, *, fold: Literal["mean", "exact"]
     units it sees. Grouped convolutions lose whole groups only. A unit behind a sum stays if any operand needs it.
 
     Args:
-        model: network with masks (`prune_`); not changed.
+        model: network with masks (`prune_`), or with plain layers some of whose weights are exactly zero, as
+            `SpikeAndSlab` leaves them; not changed.
         example: an input, a small batch. The result is exact for inputs of this shape, whatever the batch size.
         fold: "mean" keeps `mean_only` outputs and drops the spread that a constant `c != 0` had through the weight
             it met, `c^2 Var[w]`, and that of its own bias; "exact" keeps all units for which that is not zero, so

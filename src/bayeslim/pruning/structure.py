@@ -7,8 +7,9 @@ mixes all of them starts new ones. What is not known to keep channels apart need
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from bayeslim.layers import MultiheadAttention
 from bayeslim.pruning import operations, rules
 from bayeslim.pruning.channels import Channels, Slots
-from bayeslim.pruning.linear_map import LinearMap, linear_map
+from bayeslim.pruning.linear_map import PLAIN, LinearMap, linear_map
 from bayeslim.pruning.tracing import tied_modules
 
 __all__ = ["Reading", "Structure"]
@@ -110,7 +111,7 @@ class Structure:
         if hooked or source not in self._shapes or node not in self._shapes:
             return None
         shape, state = self._shapes[source], self._state[source]
-        mixing = None if module in self._uncut else linear_map(module)
+        mixing = None if module in self._uncut else _linear_map(module)
         if mixing is not None:
             return self._mixed(node, shape, state, mixing)
         if state is None:
@@ -207,3 +208,14 @@ class Structure:
         outputs = fresh.holding(constant, mixing.bias + mixing.mean @ state.known())
         self.readings.append(Reading(str(node.target), mixing, state, outputs, blocking))
         return outputs
+
+
+def _linear_map(module: nn.Module) -> LinearMap | None:
+    """The view of a layer, in which weights of a plain one that are exactly zero count as pruned: it has no masks."""
+    mixing = linear_map(module)
+    if mixing is None or type(module) not in PLAIN:
+        return mixing
+    sizes = copy.deepcopy(module)
+    sizes.weight = nn.Parameter(module.weight.detach().abs())  # pyright: ignore[reportCallIssue]
+    view = linear_map(sizes)
+    return mixing if view is None else replace(mixing, alive=view.mean > 0)

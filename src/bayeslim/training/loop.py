@@ -37,6 +37,7 @@ from bayeslim.using import using
 __all__ = ["fit"]
 
 OptimizerFactory = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
+EpochHook = Callable[[nn.Module, torch.optim.Optimizer, Progress], None]
 
 
 def fit(
@@ -60,6 +61,7 @@ def fit(
     patience: int | None = None,
     clip_norm: float | None = None,
     accumulate: int = 1,
+    after_epoch: EpochHook | None = None,
     autocast: torch.dtype | None = None,
     compile: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -98,6 +100,9 @@ def fit(
             as it was at its best.
         clip_norm: clip the norm of the whole gradient to this.
         accumulate: batches per optimiser step.
+        after_epoch: called with the model, the optimiser and the progress of its last step after every epoch,
+            before validation and checkpoint, e.g. `bl.Snapshots`; what it changes must lie in the state of the two
+            if a resumed run is to go on exactly. A run that was stopped may call it for one epoch twice.
         autocast: torch.bfloat16 or torch.float16 for the forward pass; the KL stays in float32.
         compile: compile the objective with torch.compile.
         checkpoint: folder for `checkpoint.safetensors` and `history.jsonl`, written after every epoch.
@@ -175,6 +180,8 @@ def fit(
                     stepper.step(group, beta, lr_factor(now))
                     stop.check()
                     advance()
+            if after_epoch is not None:
+                after_epoch(model, stepper.optimizer, Progress((epoch + 1) * steps - 1, steps, epochs))
             record = {"epoch": epoch, "phase": "pretrain" if pretraining else "bayes"}
             record |= stepper.epoch_summary() | {"sparsity": named_sparsity(model)}
             if validation is not None:
