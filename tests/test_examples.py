@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-ARGUMENTS = {"autoencoder.py": ["--epochs", "2", "--out", "picture.png"]}
+ARGUMENTS = {
+    "autoencoder.py": ["--epochs", "2", "--out", "picture.png"],
+    "variable_selection.py": ["--epochs", "5", "--restarts", "2"],
+}
 
 
 def test_every_example_is_listed() -> None:

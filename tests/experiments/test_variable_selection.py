@@ -1,0 +1,121 @@
+"""The variable selection experiment at a tiny size."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bayeslim.experiments import variable_selection
+from bayeslim.experiments.variable_selection import EXAMPLES, Config, load, run, table
+from bayeslim.feature_selection import Recipe
+
+FEW = Recipe(epochs=4, cycles=2, batch_size=100, warm_up=1)
+CONFIG = Config(3, (4, 3), FEW, train_rows=300, test_rows=80, seeds=(5, 6, 7), restarts=2)
+
+
+@pytest.fixture(scope="module")
+def record() -> dict[str, Any]:
+    return run(CONFIG)
+
+
+def test_the_record(record: dict[str, Any]) -> None:
+    assert set(record) == {"config", "device", "torch", "paper", "support", "runs"}
+    assert record["config"] == dataclasses.asdict(CONFIG) and record["support"] == [0, 1, 2, 3]
+    assert [(part["method"], part["seed"]) for part in record["runs"]] == [
+        (method, seed) for method in ("DFP", "DPF") for seed in (5, 6, 7)
+    ]
+    for part in record["runs"]:
+        losses = [restart["validation_loss"] for restart in part["restarts"]]
+        assert len(losses) == 2 and losses[part["chosen"]] == min(losses)
+        for restart in part["restarts"]:
+            assert set(restart) == {"validation_loss", "score", "fdr", "fndr", "selected", "sparsity"}
+            assert 0 <= restart["score"] <= 100
+            selected = restart["selected"]
+            assert restart["fdr"] == len([i for i in selected if i > 3]) / len(selected)
+            assert restart["fndr"] == len({0, 1, 2, 3} - set(selected)) / (1000 - len(selected))
+            zeros = 4 * (1000 - len(selected))
+            assert restart["sparsity"] >= zeros / (1000 * 4 + 4 + 4 * 3 + 3 + 3 + 1) - 1e-9
+    assert json.loads(json.dumps(record, allow_nan=False))["runs"] == record["runs"]
+
+
+def test_runs_are_reproducible(record: dict[str, Any]) -> None:
+    assert run(CONFIG)["runs"] == record["runs"]
+
+
+def test_settings_are_those_of_the_notebooks() -> None:
+    shared = {"batch_size": 1024, "cycles": 6, "spike_decay": 1e-2, "hard_threshold": 1e-3, "warm_up": 50}
+    own = {
+        1: {"epochs": 3000, "lr": 0.01, "decay": 2e-4, "soft_threshold": 1e-2},
+        2: {"epochs": 6000, "lr": 0.01, "decay": 5e-4, "soft_threshold": 1e-2},
+        3: {"epochs": 3000, "lr": 0.1, "decay": 5e-4, "soft_threshold": 2e-2},
+    }
+    for example, config in EXAMPLES.items():
+        recipe = dataclasses.asdict(config.recipe)
+        assert {key: recipe[key] for key in shared | own[example]} == shared | own[example]
+        assert config.example == example and config.hidden == ((5, 3) if example == 1 else (6, 4, 3))
+        assert (config.train_rows, config.test_rows, config.task == "binary") == (10_240, 1024, example == 3)
+
+
+def test_data_of_seeds_differ_and_so_do_training_and_test() -> None:
+    config = Config(train_rows=64, test_rows=64, seeds=(0, 1))
+    (x, y), (test_x, test_y), support = load(config, "cpu")
+    assert x.shape == (2, 64, 1000) and y.shape == (2, 64) and support == [0, 1, 2, 3, 4]
+    tensors = [x[0], x[1], test_x[0], test_x[1]]
+    assert all(not torch.equal(a, b) for i, a in enumerate(tensors) for b in tensors[:i])
+    assert not torch.equal(y, test_y)
+    (_, other), _, _ = load(dataclasses.replace(config, variant="paper"), "cpu")
+    assert not torch.equal(other, y)
+
+
+def test_scores_of_a_regression_are_mean_squared_errors() -> None:
+    config = Config(1, (3,), FEW, train_rows=300, test_rows=80, seeds=(0,), restarts=1)
+    result = run(config)
+    _, (_, y), _ = load(config, "cpu")
+    for part in result["runs"]:  # four epochs explain little
+        assert part["restarts"][0]["score"] == pytest.approx(y.square().mean().item(), rel=0.2)
+
+
+def test_the_table_shows_ours_beside_the_papers(record: dict[str, Any]) -> None:
+    lines = table(record).splitlines()
+    assert lines[0].startswith("| method | accuracy %")
+    assert [line.split(" | ")[0] for line in lines[2:]] == [
+        "| SPLBNN (paper)",
+        "| SVBNN (paper)",
+        "| DFP (paper)",
+        "| DPF (paper)",
+        "| DFP, best of 2",
+        "| DFP, single",
+        "| DPF, best of 2",
+        "| DPF, single",
+    ]
+    firsts = [part["restarts"][0]["score"] for part in record["runs"][:3]]
+    assert f"| {sum(firsts) / 3:.4g} |" in lines[7]
+    assert "| 0/3 |" in lines[7] and "| 94.7 | 0 | 0 | 5 |" in lines[4]
+    assert len({line.count("|") for line in lines}) == 1
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {2: Config(2, (3,), FEW, train_rows=150, test_rows=20)}
+    monkeypatch.setattr(variable_selection, "EXAMPLES", small)
+    out = tmp_path / "new" / "record.json"
+    arguments = ["--example", "2", "--seeds", "2", "--restarts", "1", "--epochs", "2", "--out", str(out)]
+    variable_selection.main(arguments)
+    written = json.loads(out.read_text())
+    assert written["config"]["seeds"] == [0, 1] and written["config"]["recipe"]["epochs"] == 2
+    assert "| DPF, best of 1 |" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_support_of_example_1_is_found() -> None:
+    """A third of the paper's epochs: both kinds of pruning choose x1 to x5 and predict better than the paper says."""
+    config = dataclasses.replace(
+        EXAMPLES[1], recipe=dataclasses.replace(EXAMPLES[1].recipe, epochs=1000), seeds=(0,), restarts=2
+    )
+    for part in run(config)["runs"]:
+        chosen = part["restarts"][part["chosen"]]
+        assert chosen["selected"] == [0, 1, 2, 3, 4] and chosen["score"] < 1.32
