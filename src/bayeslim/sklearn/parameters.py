@@ -1,0 +1,59 @@
+"""Checks of an estimator's parameters, made by `fit` as scikit-learn wants it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any
+
+__all__ = ["check_parameters", "widths"]
+
+COUNTS = ("max_iter", "batch_size", "n_samples", "n_iter_no_change")
+RANGES: dict[str, tuple[str, str]] = {
+    "learning_rate": ("(0, inf)", "0.01"),
+    "kl_weight": ("[0, inf)", "1.0"),
+    "kl_warmup": ("[0, 1]", "0.5"),
+    "validation_fraction": ("(0, 1)", "0.1"),
+}
+"""Where a real parameter must lie, and an example."""
+
+
+def check_parameters(estimator: Any) -> None:
+    """Raise ValueError for the first parameter that makes no sense; names are checked where they are looked up.
+
+    Example:
+        >>> check_parameters(BayesianMLPRegressor(max_iter=0))
+        Traceback (most recent call last):
+        ValueError: `max_iter` must be a positive integer, got 0
+    """
+    for name in COUNTS:
+        value = getattr(estimator, name)
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+            raise ValueError(f"`{name}` must be a positive integer, got {value!r}")
+    for name, (allowed, example) in RANGES.items():
+        value = getattr(estimator, name)
+        low, high = (float(end) for end in allowed[1:-1].split(","))
+        fits = isinstance(value, Real) and math.isfinite(value) and low <= float(value) <= high
+        if not fits or (value == low and allowed[0] == "(") or (value == high and allowed[-1] == ")"):
+            raise ValueError(f"`{name}` must lie in {allowed}, got {value!r}: pass e.g. {example}")
+    widths(estimator.hidden_layer_sizes)
+
+
+def widths(hidden_layer_sizes: Any) -> list[int]:
+    """The widths of the hidden layers; one integer stands for one layer.
+
+    Raises:
+        ValueError: unless they are positive integers.
+
+    Example:
+        >>> widths((50, 50))
+        [50, 50]
+    """
+    single = isinstance(hidden_layer_sizes, Integral)
+    sizes = [hidden_layer_sizes] if single else hidden_layer_sizes
+    if not isinstance(sizes, Sequence) or not all(isinstance(size, Integral) and int(size) > 0 for size in sizes):
+        raise ValueError(
+            f"`hidden_layer_sizes` must be positive integers, got {hidden_layer_sizes!r}: pass e.g. (50, 50)"
+        )
+    return [int(size) for size in sizes]
