@@ -1,91 +1,43 @@
 """Sparse Bayesian neural networks: networks that say how sure they are, and that shrink themselves."""
 
-from bayeslim import analysis as analysis
-from bayeslim import data as data
-from bayeslim import export as export
-from bayeslim import layers as layers
-from bayeslim import likelihoods as likelihoods
-from bayeslim import metrics as metrics
-from bayeslim import models as models
-from bayeslim import moment_rules as moment_rules
-from bayeslim import posteriors as posteriors
-from bayeslim import priors as priors
-from bayeslim import schedules as schedules
-from bayeslim import selectors as selectors
-from bayeslim.analysis import refresh_batchnorm_ as refresh_batchnorm_
-from bayeslim.collapse import collapse_ as collapse_
-from bayeslim.convert import bayesianize_ as bayesianize_
-from bayeslim.estimators import flipout as flipout
-from bayeslim.estimators import local_reparam as local_reparam
-from bayeslim.estimators import mean_only as mean_only
-from bayeslim.estimators import moments as moments
-from bayeslim.estimators import weight_sample as weight_sample
-from bayeslim.export import export_onnx as export_onnx
-from bayeslim.gaussian import Gaussian as Gaussian
-from bayeslim.kl import kl as kl
-from bayeslim.kl import named_kl as named_kl
-from bayeslim.likelihoods import Bernoulli as Bernoulli
-from bayeslim.likelihoods import Categorical as Categorical
-from bayeslim.methods import METHODS as METHODS
-from bayeslim.methods import mlp as mlp
-from bayeslim.moped import moped as moped
-from bayeslim.optim import param_groups as param_groups
-from bayeslim.predictive import Prediction as Prediction
-from bayeslim.predictive import evaluate as evaluate
-from bayeslim.predictive import predict as predict
-from bayeslim.pruning import compact as compact
-from bayeslim.pruning import footprint as footprint
-from bayeslim.pruning import named_sparsity as named_sparsity
-from bayeslim.pruning import prune_ as prune_
-from bayeslim.pruning import prune_curve as prune_curve
-from bayeslim.pruning import sparsity as sparsity
-from bayeslim.pruning import unprune_ as unprune_
-from bayeslim.saving import load as load
-from bayeslim.saving import save as save
-from bayeslim.training import History as History
-from bayeslim.training import fit as fit
-from bayeslim.training import nelbo as nelbo
-from bayeslim.using import using as using
+from __future__ import annotations
 
-__all__ = [
-    "METHODS",
-    "Bernoulli",
-    "Categorical",
-    "Gaussian",
-    "analysis",
-    "bayesianize_",
-    "collapse_",
-    "compact",
-    "data",
-    "evaluate",
-    "export_onnx",
-    "fit",
-    "flipout",
-    "footprint",
-    "kl",
-    "layers",
-    "likelihoods",
-    "load",
-    "local_reparam",
-    "mean_only",
-    "metrics",
-    "mlp",
-    "models",
-    "moments",
-    "moped",
-    "nelbo",
-    "param_groups",
-    "posteriors",
-    "predict",
-    "priors",
-    "prune_",
-    "prune_curve",
-    "refresh_batchnorm_",
-    "save",
-    "schedules",
-    "selectors",
-    "sparsity",
-    "unprune_",
-    "using",
-    "weight_sample",
-]
+import ast
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+_STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body
+_HOMES = {alias.name: node.module for node in _STUB if isinstance(node, ast.ImportFrom) for alias in node.names}
+"""Name -> the module that holds it; "bayeslim" for a part of the package. The stub is for type checkers too."""
+__all__: list[str] = next(ast.literal_eval(node.value) for node in _STUB if isinstance(node, ast.Assign))  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is asked for: `import bayeslim` alone does not load torch, which takes a second."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'bayeslim' has no attribute {name!r}")
+    if home == "bayeslim":
+        value: Any = importlib.import_module(f"bayeslim.{name}")
+    else:
+        value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
+
+
+class _Package(ModuleType):
+    """Keeps `bl.kl`, `bl.using` and `bl.moped` functions when the modules of the same names are imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if _HOMES.get(name, "bayeslim") == "bayeslim" or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

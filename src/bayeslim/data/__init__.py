@@ -11,8 +11,12 @@ from bayeslim.data.images import (
     images_from_idx,
     mnist,
 )
+from bayeslim.data.named import NAMED, load_problem
+from bayeslim.data.preprocessing import Preprocessing
+from bayeslim.data.problems import Problem, Splits
 from bayeslim.data.sparse_examples import SparseSamples, sparse_regression
 from bayeslim.data.synthetic import Samples, blundell_curve, dissertation_curve, moons
+from bayeslim.data.tables import Table, read_table, table_chunks
 from bayeslim.data.tabular import (
     UCI_NAMES,
     RegressionData,
@@ -25,13 +29,18 @@ from bayeslim.data.text import TextData, imdb
 from bayeslim.data.transfer import DownloadError, download
 
 __all__ = [
+    "NAMED",
     "UCI_NAMES",
     "DownloadError",
     "ImageData",
+    "Preprocessing",
+    "Problem",
     "RegressionData",
     "Samples",
     "SparseSamples",
+    "Splits",
     "Standardisation",
+    "Table",
     "TextData",
     "blundell_curve",
     "cifar10",
@@ -43,13 +52,16 @@ __all__ = [
     "images_from_cifar",
     "images_from_idx",
     "imdb",
+    "load_problem",
     "locate",
     "mnist",
     "moons",
     "read_idx",
+    "read_table",
     "regression_npz",
     "sparse_regression",
     "standardise",
+    "table_chunks",
     "uci",
     "verify",
 ]

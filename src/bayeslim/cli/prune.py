@@ -1,0 +1,123 @@
+"""`bayeslim prune`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bayeslim.cli.parsing import call
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from bayeslim.pruning import PruneCurve
+    from bayeslim.pruning.curve import CurvePoint
+
+__all__ = ["command", "main", "sparsest"]
+
+
+def main(args: list[str]) -> None:
+    """Parse and prune."""
+    call(command, "prune", args)
+
+
+def command(
+    run: Path,
+    /,
+    *,
+    threshold: float | None = None,
+    tolerance: float = 0.002,
+    samples: int = 20,
+    keep_shape: bool = False,
+    device: str = "auto",
+) -> None:
+    """Remove the weights that are noise, and with them the units that are no longer needed.
+
+    The threshold is chosen on the validation data; the test data only judge the result. The trained network stays;
+    the pruned one is stored beside it, replaces an earlier one, and is what the other commands then use.
+
+    Args:
+        run: folder of the run.
+        threshold: remove weights with log alpha above this; default: the one that removes most within the tolerance.
+        tolerance: what may be lost: a rise of the validation nll by this many nats, or by its standard error if that
+            is more.
+        samples: posterior samples per measurement; 0 uses the mean weights.
+        keep_shape: only set weights to zero; do not make the network smaller.
+        device: auto (an accelerator if there is one), cpu, cuda, ...
+    """
+    import dataclasses
+
+    from rich.console import Console
+
+    from bayeslim.architecture import describe
+    from bayeslim.cli.tables import print_scores
+    from bayeslim.named_models import resolved_device
+    from bayeslim.pruning import compact, footprint, prune_, prune_curve
+    from bayeslim.pruning.footprint import table
+    from bayeslim.runs import Run
+
+    opened = Run(run)
+    place = resolved_device(device)
+    before, pruned = (opened.model("trained").to(place) for _ in range(2))
+    splits = opened.splits()
+    facts: dict[str, object] = {}
+    if threshold is None:
+        curve = prune_curve(before, splits.validation, samples=samples)
+        chosen = sparsest(curve.points, tolerance)
+        Console().print(_table(curve, chosen))
+        threshold = chosen.threshold
+        facts["curve"] = [dataclasses.asdict(point) for point in curve.points]
+    part = prune_(pruned, threshold=threshold)
+    example = splits.train[0][:8].to(place)
+    # A network that bl.load cannot build again keeps its shape, into which the masks are loaded.
+    smaller = not keep_shape and describe(pruned) is not None
+    after = compact(pruned, example) if smaller else pruned
+    found = {name: opened.scores(model, splits.test, samples) for name, model in (("before", before), ("after", after))}
+    costs = footprint(before, example), footprint(after, example)
+    facts |= {
+        "threshold": threshold,
+        "tolerance": tolerance,
+        "pruned_per_layer": part,
+        "compact": smaller,
+        "test": found,
+        "before": dataclasses.asdict(costs[0]),
+        "after": dataclasses.asdict(costs[1]),
+    }
+    opened.save_pruned(after, facts)
+    opened.write_metrics({"pruned": {"test": found["after"]}})
+    print_scores("test data", found)
+    Console().print(table(*costs))
+    if not smaller and not keep_shape:
+        print(f"{opened.config.model} keeps its shape: networks of this kind cannot be stored smaller")
+    print(f"pruned at log alpha > {threshold:.3g}; next: bayeslim export {run}")
+
+
+def sparsest(points: list[CurvePoint], tolerance: float) -> CurvePoint:
+    """The point that prunes most while the nll rises by no more than the tolerance or its own standard error.
+
+    Args:
+        points: of a `PruneCurve`.
+        tolerance: in nats.
+
+    Raises:
+        ValueError: for a negative tolerance.
+    """
+    if not tolerance >= 0:
+        raise ValueError(f"--tolerance must not be negative, got {tolerance}: pass e.g. 0.002")
+    good = [point for point in points if point.nll_rise <= max(tolerance, point.nll_rise_error)]
+    return max(good or [min(points, key=lambda point: point.nll_rise)], key=lambda point: point.sparsity)
+
+
+def _table(curve: PruneCurve, chosen: CurvePoint) -> Table:
+    """The curve in 80 columns: what is lost at each threshold, and what random pruning would lose."""
+    from rich.table import Table
+
+    second = "accuracy" if "accuracy" in curve.unpruned else "rmse"
+    names = ("nll", second)
+    title = "pruning by log alpha, on the validation data (* chosen)"
+    table = Table("", "threshold", "pruned", *names, *(f"{name}, random" for name in names), title=title)
+    for point in curve.points:
+        random = point.random or {}
+        cells = [f"{found.get(name, float('nan')):.4f}" for found in (point.scores, random) for name in names]
+        table.add_row("*" if point is chosen else "", f"{point.threshold:.3g}", f"{point.sparsity:.1%}", *cells)
+    return table

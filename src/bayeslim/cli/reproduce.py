@@ -1,0 +1,34 @@
+"""`bayeslim reproduce`."""
+
+from __future__ import annotations
+
+import importlib
+
+__all__ = ["EXPERIMENTS", "main"]
+
+EXPERIMENTS: dict[str, tuple[str, str]] = {
+    "k-tied": ("bayeslim.experiments.k_tied", "k-tied Normal posteriors on MNIST (arXiv 2002.02655)"),
+    "variable-selection": ("bayeslim.experiments.variable_selection", "which inputs matter, on sparse functions"),
+}
+"""Experiment -> its module, whose `main` takes the arguments, and what it is."""
+
+USAGE = """usage: bayeslim reproduce list
+       bayeslim reproduce NAME [OPTIONS]     (NAME --help lists the options)
+
+experiments:
+{names}"""
+
+
+def main(args: list[str]) -> None:
+    """List the experiments, or run one with its own options."""
+    if not args or args[0] in ("list", "-h", "--help"):
+        width = max(map(len, EXPERIMENTS))
+        print(USAGE.format(names="\n".join(f"  {name:<{width}}  {what}" for name, (_, what) in EXPERIMENTS.items())))
+        if not args:
+            raise SystemExit(2)
+        return
+    if args[0] not in EXPERIMENTS:
+        from bayeslim.named_models import check_name
+
+        check_name("experiment", args[0], EXPERIMENTS)
+    importlib.import_module(EXPERIMENTS[args[0]][0]).main(args[1:])

@@ -1,0 +1,24 @@
+"""Tables of scores for the terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["print_scores"]
+
+MEANING = {
+    "nll": "nll (negative log-likelihood, nats)",
+    "ece": "ece (calibration error, 15 bins)",
+    "brier": "brier (squared error of the probabilities)",
+    "rmse": "rmse (root mean squared error)",
+    "coverage95": "coverage95 (part inside the 95 % interval)",
+}
+
+
+def print_scores(title: str, scores: dict[str, dict[str, float]]) -> None:
+    """Print scores, one column per data set or network, one row per score."""
+    table = Table("", *scores, title=title)
+    for name in next(iter(scores.values())):
+        table.add_row(MEANING.get(name, name), *(f"{found[name]:.4f}" for found in scores.values()))
+    Console().print(table)

@@ -1,0 +1,149 @@
+"""`bayeslim train`."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bayeslim.cli.parsing import parsed
+from bayeslim.train_config import TrainConfig, read_config
+
+if TYPE_CHECKING:
+    from bayeslim.runs import Run
+
+__all__ = ["Train", "main"]
+
+QUICK_ROWS, QUICK_EPOCHS, QUICK_SAMPLES = 1000, 5, 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train(TrainConfig):
+    """Train a network and keep everything about it in a folder.
+
+    Try:
+      bayeslim train --data digits --out runs/a
+      bayeslim train --data mnist --model lenet-300-100 --method molchanov --epochs 30 --out runs/b
+      bayeslim train --data houses.csv --target price --impute --out runs/c
+      bayeslim train --config runs/a/config.toml --seed 1 --out runs/d     (as run a, with another seed)
+      bayeslim train --resume --out runs/a                                 (go on after Ctrl-C)
+    """
+
+    out: Path
+    """Folder of the run; new or empty."""
+    config: Path | None = None
+    """Take the settings from this file; options given besides it win."""
+    samples: int = 100
+    """Posterior samples for the scores at the end."""
+    resume: bool = False
+    """Continue the run in `--out` where it stopped; it ends as if it had never stopped."""
+    quick: bool = False
+    """A few epochs on a few rows, to see that everything fits together."""
+
+    def settings(self) -> TrainConfig:
+        """What is stored with the run: quick settings and the full path of the data written out."""
+        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in dataclasses.fields(TrainConfig)}
+        if self.quick:
+            values |= {"epochs": min(self.epochs, QUICK_EPOCHS), "kl_warmup": 1, "kl_ramp": 4}
+            values["rows"] = min(self.rows or QUICK_ROWS, QUICK_ROWS)
+        return TrainConfig(**values)
+
+
+def main(args: list[str]) -> None:
+    """Parse, train, and say how to go on after Ctrl-C."""
+    chosen = parsed(Train, "train", args, default=_starting_point(args))
+    try:
+        train(chosen, f"bayeslim train {shlex.join(args)}")
+    except KeyboardInterrupt:
+        if (chosen.out / "checkpoint.safetensors").is_file():
+            print(
+                f"\nstopped; the finished epochs are kept. Continue by: bayeslim train --resume --out {chosen.out}",
+                file=sys.stderr,
+            )
+        raise
+
+
+def _starting_point(args: list[str]) -> Train | None:
+    """The settings that hold where nothing is typed: those of the resumed run or of `--config`, else the defaults."""
+    out, config = _value(args, "--out"), _value(args, "--config")
+    if out is not None and "--resume" in args and (Path(out) / "config.toml").is_file():
+        found = read_config(Path(out) / "config.toml")
+    elif out is not None and config is not None:
+        found = read_config(Path(config))
+    else:
+        return None
+    return Train(**dataclasses.asdict(found), out=Path(out))
+
+
+def _value(args: list[str], option: str) -> str | None:
+    """What was typed after an option, as `--option value` or `--option=value`."""
+    for index, argument in enumerate(args):
+        if argument == option and index + 1 < len(args):
+            return args[index + 1]
+        if argument.startswith(f"{option}="):
+            return argument.partition("=")[2]
+    return None
+
+
+def train(chosen: Train, command: str) -> Run:
+    """Train as chosen, or continue; print what happens; return the run."""
+    from bayeslim import schedules
+    from bayeslim.cli.tables import print_scores
+    from bayeslim.data.named import NAMED
+    from bayeslim.methods import METHODS
+    from bayeslim.named_models import MODELS, build_network, check_name, likelihood_for, resolved_device
+    from bayeslim.pruning import footprint, sparsity
+    from bayeslim.runs import Run, check_free, differences, problem_of
+    from bayeslim.training import fit
+
+    config = chosen.settings()
+    check_name("--model", config.model, MODELS)
+    check_name("--method", config.method, [*METHODS, "none"])
+    if config.data not in NAMED and Path(config.data).exists():
+        config = dataclasses.replace(config, data=str(Path(config.data).resolve()))
+    device = resolved_device(config.device)
+    if chosen.resume and (chosen.out / "run.json").is_file():
+        run = Run(chosen.out)
+        if changed := differences(run.config, config):
+            raise ValueError(f"the run in {chosen.out} has other settings: {'; '.join(changed)}. Leave them out")
+        problem = run.problem()
+        network = build_network(config, problem.preprocessing)
+    else:
+        check_free(chosen.out)
+        problem = problem_of(config)
+        network = build_network(config, problem.preprocessing)
+        run = Run.create(chosen.out, config, problem.preprocessing, command)
+    print(f"data: {config.data}", *problem.notes, sep="\n  ")
+    print(f"network: {config.model} with {footprint(network).weights:,} weights, method {config.method}, on {device}")
+    fit(
+        network,
+        problem.splits.train,
+        likelihood=likelihood_for(problem.preprocessing),
+        epochs=config.epochs,
+        batch_size=config.batch_size,
+        lr=config.lr,
+        lr_schedule=schedules.constant_then_linear(0.5),
+        kl_schedule=schedules.warmup_linear(config.kl_warmup, config.kl_ramp, config.kl_weight),
+        validation=problem.splits.validation,
+        checkpoint=run.folder,
+        resume=chosen.resume,
+        seed=config.seed,
+        device=device,
+    )
+    samples = 0 if config.method == "none" else QUICK_SAMPLES if chosen.quick else chosen.samples
+    found = {
+        part: run.scores(network, pair, samples)
+        for part, pair in (("validation", problem.splits.validation), ("test", problem.splits.test))
+    }
+    run.save_model(network)
+    run.write_metrics({"trained": found | {"sparsity": sparsity(network)}})
+    print_scores("after training", found)
+    if config.method != "none":
+        print(f"{sparsity(network):.1%} of the weights are noise (log alpha > 3)")
+        print(f"run: {run.folder}    next: bayeslim prune {run.folder}")
+    else:
+        print(f"run: {run.folder}")
+    return run

@@ -1,0 +1,254 @@
+"""From table columns to numbers that a network takes, with the statistics of the training rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bayeslim.data.tables import Column, Table
+
+__all__ = ["CategoryColumn", "NumberColumn", "TableInputs", "as_numbers", "missing_cells"]
+
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
+"""Cells, in lower case, that hold no value."""
+LARGEST = float(np.finfo(np.float32).max)
+MOST_CATEGORIES = 100
+"""Values that a text column may have."""
+
+
+@dataclass(frozen=True)
+class NumberColumn:
+    """`(value - mean) / std`, with `fill` for a missing value where imputation was asked for."""
+
+    name: str
+    mean: float
+    std: float
+    fill: float | None
+
+    @property
+    def width(self) -> int:
+        """Inputs that it gives."""
+        return 1
+
+    def encode(self, column: Column) -> NDArray[np.float64]:
+        """Standardised values, (rows, 1)."""
+        values = as_numbers(self.name, column)
+        missing = np.isnan(values)
+        if missing.any():
+            values = np.where(missing, _filled(self.name, self.fill, missing), values)
+        return ((values - self.mean) / self.std)[:, None]
+
+
+@dataclass(frozen=True)
+class CategoryColumn:
+    """One input per known value, 1 where the cell holds it; an unknown value gives zeros."""
+
+    name: str
+    values: tuple[str, ...]
+    fill: str | None
+
+    @property
+    def width(self) -> int:
+        """Inputs that it gives."""
+        return len(self.values)
+
+    def encode(self, column: Column) -> NDArray[np.float64]:
+        """Indicators, (rows, values)."""
+        cells = _as_text(column)
+        missing = missing_cells(column)
+        fill = _filled(self.name, self.fill, missing) if missing.any() else None
+        place = {value: index for index, value in enumerate(self.values)}
+        found = np.array([place.get(str(fill) if m else c, -1) for c, m in zip(cells, missing, strict=True)], np.int64)
+        return (found[:, None] == np.arange(len(self.values))).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class TableInputs:
+    """The inputs of a network out of a table, matched by column name.
+
+    Attributes:
+        columns: in the order of the network's inputs.
+        dropped: columns that were constant in the training rows and are not used.
+    """
+
+    columns: tuple[NumberColumn | CategoryColumn, ...]
+    dropped: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one prepared example."""
+        return (sum(column.width for column in self.columns),)
+
+    @staticmethod
+    def fitted(table: Table, impute: bool) -> TableInputs:
+        """Learn statistics and categories from training rows.
+
+        Args:
+            table: the training rows, without the target.
+            impute: whether missing values will be filled by the mean or the most frequent value.
+
+        Raises:
+            ValueError: for missing values without `impute`, a text column with too many values, or if no column is
+                left.
+
+        Example:
+            >>> TableInputs.fitted(Table({"size": np.array([1.0, 3.0])}), impute=False).columns[0].mean
+            2.0
+        """
+        if not impute:
+            _refuse_missing(table)
+        fitted = {name: _fitted(name, column, impute) for name, column in table.columns.items()}
+        used = tuple(column for column in fitted.values() if column is not None)
+        if not used:
+            raise ValueError("no column is left to learn from: all are constant; add columns that vary")
+        return TableInputs(used, tuple(name for name, column in fitted.items() if column is None))
+
+    def encode(self, table: Table) -> Tensor:
+        """Prepare rows with the stored statistics: float32 (rows, inputs).
+
+        Raises:
+            ValueError: if columns are missing from the table, or values where none are filled in.
+        """
+        known = {column.name for column in self.columns}
+        absent = [column.name for column in self.columns if column.name not in table.columns]
+        if absent:
+            odd = [name for name in table.columns if name not in known | set(self.dropped)]
+            more = f"; not expected: {_listed(odd)}" if odd else ""
+            raise ValueError(
+                f"the table does not have the columns of the training data; missing: {_listed(absent)}{more}. "
+                "Rename the columns in its first line"
+            )
+        parts = [column.encode(table.columns[column.name]) for column in self.columns]
+        return torch.from_numpy(np.concatenate(parts, 1).astype(np.float32))
+
+    def to_json(self) -> dict[str, Any]:
+        """What `from_json` needs."""
+        return {
+            "kind": "table",
+            "columns": [
+                {"name": c.name, "mean": c.mean, "std": c.std, "fill": c.fill}
+                if isinstance(c, NumberColumn)
+                else {"name": c.name, "values": list(c.values), "fill": c.fill}
+                for c in self.columns
+            ],
+            "dropped": list(self.dropped),
+        }
+
+    @staticmethod
+    def from_json(facts: dict[str, Any]) -> TableInputs:
+        """Undo `to_json`."""
+        columns = tuple(
+            CategoryColumn(c["name"], tuple(c["values"]), c["fill"])
+            if "values" in c
+            else NumberColumn(c["name"], float(c["mean"]), float(c["std"]), c["fill"])
+            for c in facts["columns"]
+        )
+        return TableInputs(columns, tuple(facts["dropped"]))
+
+
+def as_numbers(name: str, column: Column) -> NDArray[np.float64]:
+    """The column as finite numbers, NaN where a cell is missing.
+
+    Args:
+        name: of the column, for messages.
+        column: its cells.
+
+    Raises:
+        ValueError: if a cell is text, infinite or too large for float32.
+    """
+    if isinstance(column, np.ndarray):
+        values = column
+    else:
+        cells = ["nan" if cell.lower() in MISSING else cell for cell in column]
+        try:
+            values = np.fromiter(map(float, cells), np.float64, len(cells))
+        except ValueError:
+            row, cell = next((i, c) for i, c in enumerate(cells) if not _is_number(c))
+            raise ValueError(
+                f"column {name!r}, data row {row + 1}: {cell[:40]!r} is not a number (decimals take a point)"
+            ) from None
+    bad = np.abs(values) > LARGEST
+    if bad.any():
+        row = int(bad.nonzero()[0][0])
+        raise ValueError(
+            f"column {name!r}, data row {row + 1}: {_as_text(column)[row][:40]!r} is infinite or beyond 3.4e38: "
+            "correct it, or leave the row out"
+        )
+    return values
+
+
+def missing_cells(column: Column) -> NDArray[np.bool_]:
+    """Which cells hold no value."""
+    if isinstance(column, np.ndarray):
+        return np.isnan(column)
+    return np.array([cell.lower() in MISSING for cell in column], np.bool_)
+
+
+def is_numeric(column: Column) -> bool:
+    """Whether every cell that holds a value is a number."""
+    return isinstance(column, np.ndarray) or all(_is_number(cell) for cell in column if cell.lower() not in MISSING)
+
+
+def _fitted(name: str, column: Column, impute: bool) -> NumberColumn | CategoryColumn | None:
+    """What was learnt from one column; None if it is constant."""
+    if is_numeric(column):
+        values = as_numbers(name, column)
+        present = values[~np.isnan(values)]
+        if not len(present) or (present == present[0]).all():
+            return None
+        mean, std = float(present.mean()), float(present.std())
+        return NumberColumn(name, mean, std, mean if impute else None)
+    cells, missing = _as_text(column), missing_cells(column)
+    counts = Counter(cell for cell, gone in zip(cells, missing, strict=True) if not gone)
+    if len(counts) > MOST_CATEGORIES:
+        raise ValueError(
+            f"text column {name!r} has {len(counts)} different values, more than {MOST_CATEGORIES} (such as "
+            f"{next(iter(counts))[:40]!r}): remove the column, or group its values"
+        )
+    if len(counts) == 1:
+        return None
+    return CategoryColumn(name, tuple(sorted(counts)), counts.most_common(1)[0][0] if impute else None)
+
+
+def _refuse_missing(table: Table) -> None:
+    counts = {name: int(missing_cells(column).sum()) for name, column in table.columns.items()}
+    gaps = [f"{name!r} ({count} of {len(table)} rows)" for name, count in counts.items() if count]
+    if gaps:
+        raise ValueError(
+            f"values are missing in {_listed(gaps, quote=False)}: fill them in, remove those rows, or pass --impute to "
+            "fill in the mean (numbers) or the most frequent value (text)"
+        )
+
+
+def _filled(name: str, fill: float | str | None, missing: NDArray[np.bool_]) -> float | str:
+    if fill is None:
+        raise ValueError(
+            f"column {name!r} has no value in {int(missing.sum())} of {len(missing)} rows, first in data row "
+            f"{int(missing.nonzero()[0][0]) + 1}: fill it in, or train with --impute"
+        )
+    return fill
+
+
+def _as_text(column: Column) -> list[str]:
+    if not isinstance(column, np.ndarray):
+        return column
+    return [str(int(value)) if value.is_integer() else repr(value) for value in column.tolist()]
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _listed(names: list[str], quote: bool = True) -> str:
+    shown = [repr(name) if quote else name for name in names[:8]]
+    return ", ".join(shown) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -1,0 +1,169 @@
+"""Images of a user: arrays, tables of pixels and folders of files, as one tensor."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bayeslim.data.columns import as_numbers
+from bayeslim.data.tables import Table, feature_names
+
+__all__ = ["IMAGE_SUFFIXES", "ImageInputs", "class_folders", "image_files", "read_image_files"]
+
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
+MOST_PIXELS = 2**26
+"""Pixels of an image file before it is scaled down; a larger one is refused unread."""
+
+
+@dataclass(frozen=True)
+class ImageInputs:
+    """Images of one shape: bytes become [0, 1], then `(value - mean) / std`.
+
+    Attributes:
+        shape: (channels, height, width).
+        mean: subtracted from every value.
+        std: divides it.
+        unit: whether values must lie in [0, 1] (bytes are divided by 255).
+    """
+
+    shape: tuple[int, int, int]
+    mean: float = 0.0
+    std: float = 1.0
+    unit: bool = True
+
+    @staticmethod
+    def fitted(x: Tensor, unit: bool) -> ImageInputs:
+        """Statistics of training images (N, channels, height, width); images in [0, 1] stay as they are."""
+        channels, height, width = x.shape[1:]
+        if unit:
+            return ImageInputs((channels, height, width))
+        values = x.numpy().astype(np.float64)  # numpy: torch's sums depend on the number of threads
+        return ImageInputs((channels, height, width), float(values.mean()), float(values.std()) or 1.0, unit=False)
+
+    def encode(self, x: Tensor) -> Tensor:
+        """Prepare images in their own units: (N, channels, height, width), (N, height, width) or (N, pixels)."""
+        if x[0].numel() != math.prod(self.shape):
+            raise ValueError(
+                f"the inputs have shape {tuple(x.shape[1:])}, the network takes images of {self.shape} "
+                "(channels, height, width)"
+            )
+        if not bool(x.isfinite().all()):
+            raise ValueError("the images hold NaN or infinite values: correct them or leave them out")
+        if self.unit and (float(x.min()) < 0 or float(x.max()) > 1):
+            raise ValueError(
+                f"pixels must lie in [0, 1], got [{float(x.min()):g}, {float(x.max()):g}]: divide by 255, or store "
+                "them as unsigned bytes (uint8)"
+            )
+        return (x.reshape(-1, *self.shape).float() - self.mean) / self.std
+
+    def encode_table(self, table: Table) -> Tensor:
+        """Prepare a table whose columns x0, x1, ... are the values of an image, row by row."""
+        names = feature_names(math.prod(self.shape))
+        absent = [name for name in names if name not in table.columns]
+        if absent:
+            odd = [name for name in table.columns if name not in names][:3]
+            more = f"; not expected: {', '.join(odd)}" if odd else ""
+            raise ValueError(
+                f"a table of images {self.shape} needs the columns x0 to {names[-1]}; missing: "
+                f"{', '.join(absent[:3])}{' ...' if len(absent) > 3 else ''}{more}"
+            )
+        values = np.stack([as_numbers(name, table.columns[name]) for name in names], 1)
+        if np.isnan(values).any():
+            raise ValueError("values are missing among the pixels: fill them in")
+        return self.encode(torch.from_numpy(values))
+
+    def to_json(self) -> dict[str, Any]:
+        """What `from_json` needs."""
+        return {"kind": "images", "shape": list(self.shape), "mean": self.mean, "std": self.std, "unit": self.unit}
+
+    @staticmethod
+    def from_json(facts: dict[str, Any]) -> ImageInputs:
+        """Undo `to_json`."""
+        channels, height, width = map(int, facts["shape"])
+        return ImageInputs((channels, height, width), float(facts["mean"]), float(facts["std"]), bool(facts["unit"]))
+
+
+def as_images(array: NDArray[Any]) -> tuple[Tensor, bool]:
+    """An array (N, [channels,] height, width) as float32 images, and whether it was bytes (now in [0, 1])."""
+    if array.ndim not in (2, 3, 4) or array.dtype.kind not in "biuf" or not array.size:
+        raise ValueError(f"images must be numbers of shape (N, [channels,] height, width), got {array.shape}")
+    images = torch.from_numpy(np.ascontiguousarray(array).astype(np.float32))
+    images = images[:, None] if array.ndim == 3 else images
+    return (images / 255, True) if array.dtype == np.uint8 else (images, False)
+
+
+def class_folders(folder: Path) -> tuple[list[Path], list[str]]:
+    """The image files of a folder with one sub-folder per class, and the class of each, both in order.
+
+    Args:
+        folder: such as `pets/` with `pets/cat/1.png` and `pets/dog/2.png`.
+
+    Raises:
+        ValueError: if there are fewer than two classes, or a class has no images.
+
+    Example:
+        >>> files, labels = class_folders(Path("pets"))
+    """
+    folders = sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
+    if len(folders) < 2:
+        raise ValueError(f"{folder} has {len(folders)} sub-folders: put the images of each class in one of its own")
+    files: list[Path] = []
+    labels: list[str] = []
+    for child in folders:
+        own = image_files(child)
+        files += own
+        labels += [child.name] * len(own)
+    return files, labels
+
+
+def image_files(folder: Path) -> list[Path]:
+    """The image files directly in a folder, in order."""
+    found = sorted(file for file in folder.iterdir() if file.suffix.lower() in IMAGE_SUFFIXES)
+    if not found:
+        raise ValueError(f"{folder} holds no images ({', '.join(IMAGE_SUFFIXES)})")
+    return found
+
+
+def read_image_files(files: Sequence[Path], shape: tuple[int, int, int] | None = None) -> Tensor:
+    """Read image files as float32 in [0, 1], (N, channels, height, width); needs Pillow.
+
+    Args:
+        files: at least one.
+        shape: channels (1 or 3), height and width to bring them to; None takes those of the first file.
+
+    Raises:
+        ModuleNotFoundError: without Pillow.
+        ValueError: if a file is not an image.
+    """
+    if importlib.util.find_spec("PIL") is None:
+        raise ModuleNotFoundError("reading image files needs Pillow: pip install pillow")
+    from PIL import Image, UnidentifiedImageError
+
+    pixels: list[NDArray[np.uint8]] = []
+    for file in files:
+        try:
+            with Image.open(file) as image:
+                if image.width * image.height > MOST_PIXELS:
+                    raise ValueError(f"it has {image.width} x {image.height} pixels")
+                if shape is None:
+                    shape = (1 if image.mode in ("1", "L", "I;16") else 3, image.height, image.width)
+                if shape[0] not in (1, 3):
+                    raise ValueError(f"the network takes {shape[0]} channels, image files have 1 or 3")
+                image = image.convert("L" if shape[0] == 1 else "RGB")
+                if image.size != (shape[2], shape[1]):
+                    image = image.resize((shape[2], shape[1]), Image.Resampling.BILINEAR)
+                pixels.append(np.asarray(image))
+        except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            raise ValueError(f"{file} cannot be read as an image ({error}): repair or remove it") from error
+    stacked = torch.from_numpy(np.stack(pixels))
+    stacked = stacked[:, None] if stacked.ndim == 3 else stacked.permute(0, 3, 1, 2)
+    return stacked.float().contiguous() / 255

@@ -1,0 +1,207 @@
+"""A user's own table: CSV, Parquet, .npy or .npz, read in chunks of rows into named columns."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["TABLE_SUFFIXES", "Column", "Table", "feature_names", "read_arrays", "read_table", "table_chunks"]
+
+TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".npy", ".npz")
+DELIMITERS = (",", ";", "\t", "|")
+
+Column = list[str] | NDArray[np.float64]
+"""The cells of a column: text as it stands in the file, or numbers with NaN where one is missing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Columns of equal length by name."""
+
+    columns: dict[str, Column]
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(next(iter(self.columns.values()), []))
+
+    def take(self, rows: NDArray[np.int64]) -> Table:
+        """Some of the rows, in this order.
+
+        Args:
+            rows: their numbers, from 0.
+        """
+        return Table(
+            {
+                name: column[rows] if isinstance(column, np.ndarray) else [column[row] for row in rows.tolist()]
+                for name, column in self.columns.items()
+            }
+        )
+
+
+def feature_names(count: int) -> list[str]:
+    """The names of columns that have none: x0, x1, ..."""
+    return [f"x{index}" for index in range(count)]
+
+
+def read_table(path: Path) -> Table:
+    """Read a whole table.
+
+    Args:
+        path: a file with one of `TABLE_SUFFIXES`.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        ValueError: if it cannot be read as a table; the message says where and why.
+
+    Example:
+        >>> table = read_table(Path("houses.csv"))
+        >>> table.columns["rooms"]
+    """
+    chunks = list(table_chunks(path))
+    first = chunks[0].columns
+    joined: dict[str, Column] = {}
+    for name, column in first.items():
+        parts: list[Any] = [chunk.columns[name] for chunk in chunks]
+        joined[name] = np.concatenate(parts) if isinstance(column, np.ndarray) else [c for part in parts for c in part]
+    return Table(joined)
+
+
+def table_chunks(path: Path, rows: int = 65536) -> Iterator[Table]:
+    """Yield a table piece by piece, at least one piece (perhaps without rows), so that memory stays bounded.
+
+    Args:
+        path: a file with one of `TABLE_SUFFIXES`. A .npy array of two axes has the columns x0, x1, ...; a .npz
+            archive has an array x and perhaps y, which becomes the column y.
+        rows: rows per piece.
+
+    Example:
+        >>> sum(len(chunk) for chunk in table_chunks(Path("houses.csv"), rows=1000))
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    if path.suffix == ".parquet":
+        return _parquet_chunks(path, rows)
+    if path.suffix in (".npy", ".npz"):
+        return iter([_array_table(path)])
+    if path.suffix in TABLE_SUFFIXES:
+        return _csv_chunks(path, rows)
+    raise ValueError(f"{path} has the suffix {path.suffix!r}: tables are read from {', '.join(TABLE_SUFFIXES)}")
+
+
+def read_arrays(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Read the array of a .npy file, or x and, where it is there, y of a .npz archive; pickles are refused.
+
+    Example:
+        >>> x, y = read_arrays(Path("scans.npz"))
+    """
+    try:
+        loaded: Any = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded, None
+        with loaded:
+            if "x" not in loaded:
+                raise ValueError(f"it holds {', '.join(loaded.files) or 'nothing'}, expected an array named x")
+            return loaded["x"], loaded.get("y")
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} cannot be read as numpy arrays ({error})") from error
+
+
+def _array_table(path: Path) -> Table:
+    x, y = read_arrays(path)
+    if x.ndim != 2 or x.dtype.kind not in "biuf":
+        raise ValueError(f"{path} holds {x.dtype} of shape {x.shape}: a table is numbers of shape (rows, columns)")
+    columns: dict[str, Column] = {
+        name: np.asarray(x[:, index], np.float64) for index, name in enumerate(feature_names(x.shape[1]))
+    }
+    if y is not None:
+        if y.shape not in ((len(x),), (len(x), 1)):
+            raise ValueError(f"{path} has {len(x)} rows of x and y of shape {y.shape}: one target per row is needed")
+        flat = y.reshape(-1)
+        columns["y"] = np.asarray(flat, np.float64) if y.dtype.kind in "biuf" else [str(value) for value in flat]
+    return Table(columns)
+
+
+def _csv_chunks(path: Path, rows: int) -> Iterator[Table]:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        try:
+            first = file.readline()
+            if not first.strip():
+                raise ValueError(f"{path} is empty or begins with an empty line: the first line must name the columns")
+            delimiter = max(DELIMITERS, key=first.count)
+            file.seek(0)
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
+            names = [name.strip() for name in next(reader)]
+            _check_names(path, names)
+            pending: list[list[str]] = []
+            started = False
+            for row in reader:
+                if not row:
+                    continue
+                if len(row) != len(names):
+                    raise ValueError(
+                        f"{path}, line {reader.line_num}: {len(row)} cells, but the header names {len(names)} columns: "
+                        "repair the line, or quote cells that hold the separator"
+                    )
+                pending.append(row)
+                if len(pending) == rows:
+                    yield _transposed(names, pending)
+                    pending, started = [], True
+            if pending or not started:
+                yield _transposed(names, pending)
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{path} is not UTF-8 text (byte 0x{error.object[error.start]:02x}): save it as UTF-8, e.g. "
+                f"iconv -f latin1 -t utf-8 {path.name}"
+            ) from error
+        except csv.Error as error:
+            raise ValueError(f"{path} is not a valid CSV file ({error})") from error
+
+
+def _transposed(names: list[str], rows: list[list[str]]) -> Table:
+    cells = zip(*rows, strict=True) if rows else [()] * len(names)
+    return Table({name: [cell.strip() for cell in column] for name, column in zip(names, cells, strict=True)})
+
+
+def _parquet_chunks(path: Path, rows: int) -> Iterator[Table]:
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ModuleNotFoundError(f"reading {path.name} needs pyarrow: pip install bayeslim[tables]")
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            names = [str(name) for name in file.schema_arrow.names]
+            _check_names(path, names)
+            started = False
+            for batch in file.iter_batches(rows):
+                started = True
+                yield Table({name: _arrow_column(batch.column(index)) for index, name in enumerate(names)})
+            if not started:
+                yield Table({name: [] for name in names})
+    except pyarrow.ArrowException as error:
+        raise ValueError(f"{path} cannot be read as Parquet ({error})") from error
+
+
+def _arrow_column(array: Any) -> Column:
+    import pyarrow
+
+    kind = array.type
+    if pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind) or pyarrow.types.is_decimal(kind):
+        return np.asarray([np.nan if value is None else float(value) for value in array.to_pylist()], np.float64)
+    return ["" if value is None else str(value) for value in array.to_pylist()]
+
+
+def _check_names(path: Path, names: list[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{path} names columns twice: {', '.join(map(repr, twice[:5]))}; give each its own name")
+    if "" in names:
+        raise ValueError(f"{path} has no name for column {names.index('') + 1}: name it in the first line")

@@ -1,0 +1,133 @@
+"""What a network is to predict: classes by name, or a number in its own unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bayeslim.data.columns import as_numbers, is_numeric, missing_cells
+from bayeslim.data.tables import Column
+
+__all__ = ["Target", "Task"]
+
+Task = Literal["classes", "regression"]
+MOST_INTEGER_CLASSES = 20
+"""A column of whole numbers with at most this many different ones is taken for classes."""
+MOST_CLASSES = 1000
+
+
+@dataclass(frozen=True)
+class Target:
+    """The target of a table.
+
+    Attributes:
+        name: of its column.
+        classes: names of the classes in the order of the network's outputs; None for regression.
+        mean: of the training targets, regression only.
+        std: their standard deviation.
+    """
+
+    name: str
+    classes: tuple[str, ...] | None = None
+    mean: float = 0.0
+    std: float = 1.0
+
+    @property
+    def task(self) -> Task:
+        """Classes or regression."""
+        return "regression" if self.classes is None else "classes"
+
+    @property
+    def outputs(self) -> int:
+        """Outputs that the network needs."""
+        return 1 if self.classes is None else len(self.classes)
+
+    @staticmethod
+    def fitted(name: str, column: Column, task: Task | None = None) -> Target:
+        """Learn classes or statistics, and what the task is where it is not said.
+
+        Text, or at most 20 different whole numbers, are classes; anything else is regression.
+
+        Args:
+            name: of the column.
+            column: the target of all rows.
+            task: overrides the guess.
+
+        Raises:
+            ValueError: if cells are missing, or the task is impossible.
+
+        Example:
+            >>> Target.fitted("species", ["cat", "dog", "cat"]).classes
+            ('cat', 'dog')
+        """
+        gone = int(missing_cells(column).sum())
+        if gone:
+            raise ValueError(f"the target {name!r} is missing in {gone} of {len(column)} rows: leave those rows out")
+        found = sorted(set(_labels(column)), key=_order)
+        if task is None:
+            whole = is_numeric(column) and bool((as_numbers(name, column) % 1 == 0).all())
+            few = len(found) <= min(MOST_INTEGER_CLASSES, max(2, len(column) // 2))
+            task = "classes" if not is_numeric(column) or (whole and few) else "regression"
+        if task == "classes":
+            if not 2 <= len(found) <= MOST_CLASSES:
+                raise ValueError(
+                    f"the target {name!r} has {len(found)} different values: classes must be 2 to {MOST_CLASSES}"
+                    + ("; pass --task regression if it is a quantity" if is_numeric(column) else "")
+                )
+            return Target(name, tuple(found))
+        values = as_numbers(name, column)  # text raises here, with the row
+        if (values == values[0]).all():
+            raise ValueError(f"the target {name!r} is {values[0]} in every row: there is nothing to learn")
+        return Target(name, None, float(values.mean()), float(values.std()))
+
+    def encode(self, column: Column) -> Tensor:
+        """Class numbers (rows,), or standardised values (rows, 1).
+
+        Raises:
+            ValueError: for a class that was not in the training data, or a value that is not a number.
+        """
+        gone = int(missing_cells(column).sum())
+        if gone:
+            raise ValueError(f"the target {self.name!r} is missing in {gone} of {len(column)} rows")
+        if self.classes is None:
+            values = (as_numbers(self.name, column) - self.mean) / self.std
+            return torch.from_numpy(values.astype(np.float32))[:, None]
+        place = {label: index for index, label in enumerate(self.classes)}
+        labels = _labels(column)
+        unknown = sorted(set(labels) - place.keys())
+        if unknown:
+            raise ValueError(
+                f"the target {self.name!r} holds classes that training did not: {', '.join(map(repr, unknown[:5]))}"
+            )
+        return torch.tensor([place[label] for label in labels])
+
+    def to_json(self) -> dict[str, Any]:
+        """What `from_json` needs."""
+        classes = None if self.classes is None else list(self.classes)
+        return {"name": self.name, "classes": classes, "mean": self.mean, "std": self.std}
+
+    @staticmethod
+    def from_json(facts: dict[str, Any]) -> Target:
+        """Undo `to_json`."""
+        classes = None if facts["classes"] is None else tuple(map(str, facts["classes"]))
+        return Target(facts["name"], classes, float(facts["mean"]), float(facts["std"]))
+
+
+def _labels(column: Column) -> list[str]:
+    """Cells as class names; 1, 1.0 and "1.0" are the same class."""
+    if not is_numeric(column):
+        return list(column)  # pyright: ignore[reportArgumentType]
+    values = as_numbers("target", column).tolist()
+    return [str(int(value)) if value.is_integer() else repr(value) for value in values]
+
+
+def _order(label: str) -> tuple[float, str]:
+    """Numbers by size, then text."""
+    try:
+        return float(label), label
+    except ValueError:
+        return float("inf"), label

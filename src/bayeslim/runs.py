@@ -1,0 +1,263 @@
+"""The folder of a training run: everything that is known about it, each file whole or absent."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import math
+import platform
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from bayeslim.data.named import load_problem
+from bayeslim.data.preprocessing import Preprocessing
+from bayeslim.data.problems import Problem, Splits
+from bayeslim.masks import mask_of
+from bayeslim.named_models import build_network
+from bayeslim.predictive.evaluate import evaluate
+from bayeslim.pruning.prune import bayes_layers, set_masks_
+from bayeslim.saving import load, save
+from bayeslim.storage import read_tensors, write_atomically
+from bayeslim.train_config import TrainConfig, read_config, to_toml
+from bayeslim.training.history import History
+
+__all__ = ["Network", "Run", "check_free", "differences", "problem_of"]
+
+Network = Literal["auto", "trained", "pruned"]
+"""Which network of a run: `auto` is the pruned one where there is one."""
+
+
+class Run:
+    """A training run in its folder.
+
+    | file | holds |
+    |---|---|
+    | run.json | the command, versions, when it ended |
+    | config.toml | the settings; `bayeslim train --config` runs them again |
+    | preprocessing.json | how raw data become inputs, and outputs answers |
+    | checkpoint.safetensors, history.jsonl | the training, epoch by epoch |
+    | model.safetensors | the trained network |
+    | metrics.json | its scores |
+    | pruned.safetensors, pruning.json | the pruned network, and what pruning did |
+
+    Args:
+        folder: of an existing run; `Run.create` makes a new one.
+
+    Raises:
+        FileNotFoundError: if the folder holds no run.
+
+    Example:
+        >>> run = Run(Path("runs/a"))
+        >>> bl.evaluate(run.model(), run.splits().test)
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        if not (folder / "run.json").is_file():
+            raise FileNotFoundError(f"{folder} holds no run: make one by `bayeslim train --out {folder}`")
+
+    @classmethod
+    def create(cls, folder: Path, config: TrainConfig, preprocessing: Preprocessing, command: str) -> Run:
+        """Begin a run in a new or empty folder.
+
+        Args:
+            folder: where; made if needed.
+            config: its settings.
+            preprocessing: how its data were prepared.
+            command: the command line that began it.
+
+        Raises:
+            FileExistsError: if the folder is not empty; nothing is ever overwritten.
+            OSError: if it cannot be written.
+        """
+        check_free(folder)
+        new = not folder.exists()
+        files = {
+            "config.toml": to_toml(config),
+            "preprocessing.json": preprocessing.to_json(),
+            "run.json": _json({"command": command, "versions": _versions()}),  # last: it makes the folder a run
+        }
+        try:
+            for name, content in files.items():
+                write_atomically(folder / name, content)
+        except BaseException:
+            if folder.is_dir():
+                for name in files:
+                    (folder / name).unlink(missing_ok=True)
+                if new:
+                    folder.rmdir()
+            raise
+        return cls(folder)
+
+    @cached_property
+    def config(self) -> TrainConfig:
+        """The settings."""
+        return read_config(self.folder / "config.toml")
+
+    @cached_property
+    def preprocessing(self) -> Preprocessing:
+        """How its data were prepared."""
+        file = self.folder / "preprocessing.json"
+        return Preprocessing.from_json(_content(file), str(file))
+
+    @property
+    def command(self) -> str:
+        """The exact command line that began it."""
+        return str(self._read("run.json").get("command", ""))
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Versions of Python and the packages that trained it."""
+        return dict(self._read("run.json").get("versions", {}))
+
+    @property
+    def finished(self) -> bool:
+        """Whether training came to its end."""
+        return (self.folder / "model.safetensors").is_file()
+
+    def history(self) -> History:
+        """The records of its epochs so far."""
+        file = self.folder / "history.jsonl"
+        if not file.is_file():
+            return History()
+        return History([json.loads(line) for line in file.read_text().splitlines()])
+
+    def metrics(self) -> dict[str, Any]:
+        """Scores by data and network, e.g. `metrics()["trained"]["test"]["nll"]`; empty before the end."""
+        return self._read("metrics.json") if (self.folder / "metrics.json").is_file() else {}
+
+    def pruning(self) -> dict[str, Any]:
+        """What pruning did; empty before `bayeslim prune`."""
+        return self._read("pruning.json") if (self.folder / "pruning.json").is_file() else {}
+
+    def problem(self) -> Problem:
+        """Load its data again, split and prepared as they were.
+
+        Raises:
+            ValueError: if the data have changed since, which would mix the splits.
+        """
+        problem = problem_of(self.config)
+        if problem.preprocessing != self.preprocessing:
+            raise ValueError(
+                f"{self.config.data} has changed since the run in {self.folder} was trained, and with it which rows "
+                "are held out: restore the file, or train again"
+            )
+        return problem
+
+    def splits(self) -> Splits:
+        """Its training, validation and test data, prepared."""
+        return self.problem().splits
+
+    def has_pruned(self) -> bool:
+        """Whether there is a pruned network."""
+        return (self.folder / "pruned.safetensors").is_file()
+
+    def model(self, which: Network = "auto") -> nn.Module:
+        """Its network, on the CPU, with its likelihood.
+
+        Args:
+            which: the trained, the pruned, or the pruned where there is one.
+
+        Raises:
+            FileNotFoundError: if training did not end, or nothing was pruned.
+        """
+        if not self.finished:
+            raise FileNotFoundError(
+                f"the run in {self.folder} is not finished: `bayeslim train --resume --out {self.folder}` continues it"
+            )
+        if which == "pruned" and not self.has_pruned():
+            raise FileNotFoundError(f"the run in {self.folder} has no pruned network: `bayeslim prune {self.folder}`")
+        pruned = which == "pruned" or (which == "auto" and self.has_pruned())
+        file = self.folder / ("pruned.safetensors" if pruned else "model.safetensors")
+        if read_tensors(file)[1].get("architecture") is not None:
+            return load(file).eval()
+        network = build_network(self.config, self.preprocessing)
+        if pruned:  # with masks of ones, into which those of the file are loaded
+            layers = bayes_layers(network)
+            set_masks_(layers, {name: torch.ones_like(mask_of(layer.weight)) for name, layer in layers.items()})
+        return load(file, network).eval()
+
+    def scores(self, model: nn.Module, data: tuple[Tensor, Tensor], samples: int) -> dict[str, float]:
+        """Judge a network as `bl.evaluate`, with errors and densities of a regression in the target's own unit.
+
+        With the standard deviation `s` of the training targets an error is `s` times the standardised one, and the
+        negative log-density larger by `ln s`.
+
+        Args:
+            model: a network of this run.
+            data: prepared inputs and targets.
+            samples: posterior samples; 0 uses the posterior mean.
+        """
+        found = evaluate(model, data, samples=samples)
+        target = self.preprocessing.target
+        if target.task == "regression":
+            found["nll"] += math.log(target.std)
+            found["rmse"] *= target.std
+        return found
+
+    def save_model(self, model: nn.Module) -> None:
+        """Store the trained network."""
+        save(model, self.folder / "model.safetensors")
+
+    def save_pruned(self, model: nn.Module, facts: dict[str, Any]) -> None:
+        """Store the pruned network and what pruning did."""
+        save(model, self.folder / "pruned.safetensors")
+        write_atomically(self.folder / "pruning.json", _json(facts))
+
+    def write_metrics(self, metrics: dict[str, Any]) -> None:
+        """Add scores to metrics.json; those under the same names are replaced."""
+        write_atomically(self.folder / "metrics.json", _json(self.metrics() | metrics))
+
+    def _read(self, name: str) -> dict[str, Any]:
+        file = self.folder / name
+        try:
+            found = json.loads(_content(file))
+        except ValueError as error:
+            raise ValueError(f"{file} is damaged ({error}): restore it from a copy, or train again") from error
+        return found if isinstance(found, dict) else {}
+
+
+def problem_of(config: TrainConfig) -> Problem:
+    """Load the data of a run."""
+    return load_problem(
+        config.data,
+        target=config.target,
+        task=None if config.task == "auto" else config.task,
+        impute=config.impute,
+        seed=config.seed,
+        rows=config.rows,
+    )
+
+
+def check_free(folder: Path) -> None:
+    """Raise FileExistsError unless a new run can begin in `folder`."""
+    if (folder / "run.json").is_file():
+        raise FileExistsError(f"{folder} already holds a run: pass --resume to continue it, or another --out")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FileExistsError(f"{folder} exists and is not an empty folder: choose another --out")
+
+
+def differences(one: TrainConfig, other: TrainConfig) -> list[str]:
+    """The settings in which two runs differ, for a message."""
+    pairs = [(field.name, getattr(one, field.name), getattr(other, field.name)) for field in dataclasses.fields(one)]
+    return [f"{name} was {before!r}, now {after!r}" for name, before, after in pairs if before != after]
+
+
+def _versions() -> dict[str, str]:
+    packages = ("bayeslim", "torch", "numpy", "safetensors")
+    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in packages}
+
+
+def _content(file: Path) -> bytes:
+    if not file.is_file():
+        raise FileNotFoundError(f"there is no file {file}: the run is not complete")
+    return file.read_bytes()
+
+
+def _json(facts: dict[str, Any]) -> bytes:
+    return (json.dumps(facts, indent=1) + "\n").encode()

@@ -1,0 +1,127 @@
+"""The settings of a training run, and their file: flat TOML that anybody can read and edit."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import math
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+__all__ = ["TrainConfig", "read_config", "to_toml"]
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """What decides how a training run ends: the same settings give the same weights (bit for bit on a CPU)."""
+
+    data: str = "digits"
+    """A data set by name (see `bayeslim data list`), or your own file: .csv, .parquet, .npy, .npz, or a folder with
+    one sub-folder of images per class."""
+    target: str | None = None
+    """The column of your table to predict."""
+    task: Literal["auto", "classes", "regression"] = "auto"
+    """auto: text or few whole numbers are classes, anything else is regression."""
+    impute: bool = False
+    """Fill in missing inputs: the mean of numbers, the most frequent text."""
+    rows: int | None = None
+    """Use at most this many rows."""
+    model: str = "mlp"
+    """mlp, lenet-300-100, lenet-5, vgg, resnet18, vit-small, lstm or transformer."""
+    hidden: tuple[int, ...] = (100, 100)
+    """Widths of the hidden layers of the mlp."""
+    method: str = "ard"
+    """How the network is Bayesian: graves, bbb, molchanov, kingma, ard, gamma, k-tied, vdp; none for a plain one."""
+    epochs: int = 100
+    """Passes over the training rows."""
+    batch_size: int = 64
+    """Rows per step."""
+    lr: float = 3e-3
+    """Learning rate of Adam; it falls to zero over the second half of the run."""
+    kl_weight: float = 1.0
+    """Final weight of the KL; 1 is the evidence lower bound, less gives up sparsity for accuracy."""
+    kl_warmup: int = 5
+    """Epochs without the KL."""
+    kl_ramp: int = 50
+    """Epochs over which its weight then grows to the final one."""
+    seed: int = 0
+    """Of the split, the initial weights, the order of batches and the noise."""
+    device: str = "auto"
+    """auto (an accelerator if there is one), cpu, cuda, ..."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("epochs", 1), ("batch_size", 1), ("kl_warmup", 0), ("kl_ramp", 0), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"--{name.replace('_', '-')} must be at least {least}, got {getattr(self, name)}")
+        for name in ("lr", "kl_weight"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"--{name.replace('_', '-')} must be a positive number, got {getattr(self, name)}")
+        if any(width < 1 for width in self.hidden):
+            raise ValueError(f"--hidden must be positive widths, got {self.hidden}: pass e.g. --hidden 100 100")
+        if self.rows is not None and self.rows < 1:
+            raise ValueError(f"--rows must be at least 1, got {self.rows}")
+
+
+def to_toml(config: TrainConfig) -> bytes:
+    """Write settings as TOML, one line each; those that are None are left out.
+
+    Example:
+        >>> print(to_toml(TrainConfig(data="mnist")).decode().splitlines()[0])
+        data = "mnist"
+    """
+    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(TrainConfig)}
+    return "".join(f"{name} = {_toml(value)}\n" for name, value in values.items() if value is not None).encode()
+
+
+def read_config(path: Path) -> TrainConfig:
+    """Read settings that `to_toml` wrote; what is not there has its default.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is not TOML, or a name, type or value is wrong.
+
+    Example:
+        >>> read_config(Path("runs/a/config.toml")).epochs
+        100
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not valid TOML: {error}") from error
+    fields = {field.name: field for field in dataclasses.fields(TrainConfig)}
+    for name, value in values.items():
+        if name not in fields:
+            close = difflib.get_close_matches(name, fields, 1)
+            raise ValueError(f"{path}: unknown setting {name!r}" + (f", did you mean {close[0]!r}?" if close else ""))
+        values[name] = _checked(f"{path}: {name}", value, str(fields[name].type))
+    return TrainConfig(**values)
+
+
+def _toml(value: bool | int | float | str | tuple[int, ...]) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(str, value))}]"
+    return repr(value)
+
+
+def _checked(name: str, value: Any, annotation: str) -> Any:
+    """The value in the type of its field, or a ValueError."""
+    kind = annotation.removesuffix(" | None")
+    if kind == "float" and type(value) is int:
+        return float(value)
+    if kind.startswith("tuple") and isinstance(value, list) and all(type(item) is int for item in value):
+        return tuple(value)
+    if kind.startswith("Literal"):
+        if f'"{value}"' in kind or f"'{value}'" in kind:
+            return value
+    elif type(value).__name__ == kind:
+        return value
+    raise ValueError(f"{name} must be {kind}, got {value!r}")

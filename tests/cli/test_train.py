@@ -1,0 +1,206 @@
+"""`bayeslim train`: what it says, what it keeps, and how it goes on after Ctrl-C."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+from bayeslim.cli import main
+from bayeslim.data.tables import read_table
+from bayeslim.runs import Run
+from bayeslim.storage import read_tensors
+from bayeslim.train_config import read_config
+from cli.conftest import QUICK, flowers, houses
+
+Output = pytest.CaptureFixture[str]
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    first, second = (read_tensors(folder / "model.safetensors")[0] for folder in (one, other))
+    return first.keys() == second.keys() and all(first[name].equal(second[name]) for name in first)
+
+
+def files(folder: Path) -> set[str]:
+    return {file.name for file in folder.iterdir()}
+
+
+def test_a_table_is_explained_trained_and_kept(tmp_path: Path, capsys: Output) -> None:
+    table = flowers(tmp_path / "flowers.csv")
+    assert main(["train", "--data", str(table), "--target", "species", "--out", str(tmp_path / "a"), *QUICK]) == 0
+    said = capsys.readouterr().out
+    assert "84 rows to train on, 18 for validation, 18 for the test" in said
+    assert "task: 2 classes of 'species' (inferred; --task overrides it): rose, tulip" in said
+    assert "text columns as one input per value: soil" in said and "left out, constant: planet" in said
+    assert "accuracy" in said and "bayeslim prune" in said
+    kept = {"run.json", "config.toml", "preprocessing.json", "model.safetensors", "metrics.json"}
+    assert files(tmp_path / "a") == kept | {"checkpoint.safetensors", "history.jsonl"}
+    run = Run(tmp_path / "a")
+    assert run.config.data == str(table) and len(run.history()) == 3
+    assert run.command.startswith("bayeslim train --data") and set(run.metrics()["trained"]) >= {"test", "validation"}
+
+
+def test_stored_settings_give_the_same_weights(tmp_path: Path, classes_run: Path) -> None:
+    config = str(classes_run / "config.toml")
+    assert main(["train", "--config", config, "--out", str(tmp_path / "same"), "--samples", "2"]) == 0
+    assert same_weights(classes_run, tmp_path / "same")
+    assert main(["train", f"--config={config}", "--seed", "1", f"--out={tmp_path / 'other'}", "--samples", "2"]) == 0
+    assert not same_weights(classes_run, tmp_path / "other")
+    assert read_config(tmp_path / "other" / "config.toml").seed == 1
+
+
+def test_missing_values_need_a_word(tmp_path: Path, capsys: Output) -> None:
+    table = flowers(tmp_path / "flowers.csv", gaps=True)
+    arguments = ["train", "--data", str(table), "--target", "species", "--out", str(tmp_path / "a"), *QUICK]
+    assert main(arguments) == 1
+    assert "values are missing in 'length'" in capsys.readouterr().err and not (tmp_path / "a").exists()
+    assert main([*arguments, "--impute"]) == 0
+
+
+def test_task_can_be_overridden(tmp_path: Path, capsys: Output) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("a,y\n" + "".join(f"{i % 7},{i % 3}\n" for i in range(60)))
+    out = ["--target", "y", *QUICK, "--task", "regression", "--out", str(tmp_path / "a")]
+    assert main(["train", "--data", str(table), *out]) == 0
+    said = capsys.readouterr().out
+    assert "task: regression of 'y'" in said and "inferred" not in said and "rmse" in said
+
+
+@pytest.mark.parametrize("method", ["none", "graves", "molchanov", "kingma", "gamma", "k-tied", "vdp", "bbb"])
+def test_every_method_trains_by_name(tmp_path: Path, method: str) -> None:
+    arguments = ["--data", "moons", "--rows", "60", "--method", method, "--out", str(tmp_path / "a"), *QUICK]
+    assert main(["train", *arguments]) == 0
+    assert Run(tmp_path / "a").model() is not None
+
+
+def test_parquet_gives_the_same_network_as_csv(tmp_path: Path, regression_run: Path) -> None:
+    table = read_table(Path(Run(regression_run).config.data))
+    columns = {name: [float(cell) for cell in cells] for name, cells in table.columns.items()}
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "houses.parquet")
+    data = ["--config", str(regression_run / "config.toml"), "--data", str(tmp_path / "houses.parquet")]
+    assert main(["train", *data, "--out", str(tmp_path / "a"), "--samples", "2"]) == 0
+    assert same_weights(regression_run, tmp_path / "a")
+
+
+def test_a_folder_of_images_is_learnt_and_predicted(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    for name, level in (("dark", 50), ("light", 200)):
+        (tmp_path / "set" / name).mkdir(parents=True)
+        for index in range(20):
+            pixels = (level + generator.integers(-40, 40, (4, 4))).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "set" / name / f"{index:02}.png")
+    learning = ["--epochs", "40", "--lr", "0.02", "--hidden", "4", "--kl-warmup", "20", "--samples", "2"]
+    assert main(["train", "--data", str(tmp_path / "set"), "--out", str(tmp_path / "a"), *learning]) == 0
+    for name in ("dark", "light"):
+        files = ["--input", str(tmp_path / "set" / name), "--out", str(tmp_path / f"{name}.csv")]
+        assert main(["predict", str(tmp_path / "a"), *files]) == 0
+        answers = (tmp_path / f"{name}.csv").read_text().splitlines()[1:]
+        assert len(answers) == 20 and all(row.startswith(name) for row in answers)
+
+
+def test_quick_settings_are_written_out(tmp_path: Path) -> None:
+    assert main(["train", "--data", "digits", "--quick", "--hidden", "8", "--out", str(tmp_path / "a")]) == 0
+    config = read_config(tmp_path / "a" / "config.toml")
+    assert (config.epochs, config.rows) == (5, 1000) and len(Run(tmp_path / "a").history()) == 5
+
+
+def test_nothing_is_overwritten(tmp_path: Path, capsys: Output, classes_run: Path) -> None:
+    before = {file: file.read_bytes() for file in classes_run.iterdir()}
+    assert main(["train", "--data", "moons", "--out", str(classes_run)]) == 1
+    assert "already holds a run: pass --resume" in capsys.readouterr().err
+    assert {file: file.read_bytes() for file in classes_run.iterdir()} == before
+    (tmp_path / "letter").write_text("keep me")
+    assert main(["train", "--data", "moons", "--out", str(tmp_path)]) == 1
+    assert "not an empty folder" in capsys.readouterr().err
+    assert main(["train", "--data", "moons", "--rows", "60", "--out", str(tmp_path / "letter" / "run")]) == 1
+    assert "cannot write to the folder" in capsys.readouterr().err and files(tmp_path) == {"letter"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data", "minst"], "did you mean mnist"),
+        (["--data", "moons", "--model", "ml"], "did you mean mlp"),
+        (["--data", "moons", "--method", "molchanow"], "did you mean molchanov"),
+        (["--data", "moons", "--model", "lenet-5"], "use --model mlp"),
+        (["--data", "moons", "--device", "abacus"], "--device 'abacus' cannot be used"),
+        (["--config", "absent.toml"], "there is no file absent.toml"),
+    ],
+)
+def test_wrong_names_are_errors_without_traceback(
+    tmp_path: Path, capsys: Output, arguments: list[str], message: str
+) -> None:
+    assert main(["train", *arguments, "--out", str(tmp_path / "a")]) == 1
+    error = capsys.readouterr().err
+    assert message in error and error.startswith("bayeslim train: ") and "Traceback" not in error
+    assert not (tmp_path / "a").exists()
+    with pytest.raises((ValueError, OSError)):
+        main(["train", *arguments, "--out", str(tmp_path / "a"), "--debug"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"a,y\n", "have 0 rows: training needs at least 10"),
+        (b"a,y\n1,2\n", "have 1 rows"),
+        (b"a,a,y\n1,1,2\n", "names columns twice: 'a'"),
+        (b"caf\xe9,y\n1,2\n", "not UTF-8"),
+        (b"a,y\n" + b"1,2\n" * 20 + b"1\n", "line 22: 1 cells"),
+        (b"a,y\n" + b"1,2\n2,3\n" * 20 + b"inf,2\n", "'inf' is infinite"),
+        (b"a,y\n" + b"1,2\n2,3\n" * 20 + b"9" * 400 + b",2\n", "is infinite or beyond"),
+        (b"a,b\n1,2\n", "there is no column 'y'"),
+    ],
+)
+def test_bad_tables_are_explained_and_leave_nothing(
+    tmp_path: Path, capsys: Output, content: bytes, message: str
+) -> None:
+    (tmp_path / "t.csv").write_bytes(content)
+    assert main(["train", "--data", str(tmp_path / "t.csv"), "--target", "y", "--out", str(tmp_path / "a")]) == 1
+    assert message in capsys.readouterr().err and files(tmp_path) == {"t.csv"}
+
+
+def test_wrong_usage_is_code_2(tmp_path: Path, capsys: Output) -> None:
+    assert main(["train", "--data", "moons"]) == 2  # no --out
+    assert main(["train", "--out", str(tmp_path / "a"), "--epochs", "0"]) == 2
+    assert main(["train", "--out", str(tmp_path / "a"), "--epochs", "many"]) == 2
+    assert "--epochs" in capsys.readouterr().err and not (tmp_path / "a").exists()
+
+
+def test_ctrl_c_keeps_the_epochs_and_resume_ends_the_same(tmp_path: Path, capsys: Output) -> None:
+    table = houses(tmp_path / "houses.csv", rows=2000)
+    arguments = ["train", "--data", str(table), "--target", "price", "--epochs", "15", "--samples", "2"]
+    broken, whole = tmp_path / "broken", tmp_path / "whole"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bayeslim", *arguments, "--out", str(broken)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        text=True,
+    )
+    history = broken / "history.jsonl"
+    deadline = time.monotonic() + 60
+    while not (history.is_file() and len(history.read_text().splitlines()) >= 2):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    error = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert f"bayeslim train --resume --out {broken}" in error and "Traceback" not in error
+    assert 2 <= len(Run(broken).history()) < 15 and not Run(broken).finished
+    assert main(["evaluate", str(broken)]) == 1
+    assert "is not finished" in capsys.readouterr().err
+    assert main(["train", "--resume", "--epochs", "9", "--out", str(broken)]) == 1
+    assert "has other settings: epochs was 15, now 9" in capsys.readouterr().err
+    assert main(["train", "--resume", "--out", str(broken), "--samples", "2"]) == 0
+    assert main([*arguments, "--out", str(whole)]) == 0
+    assert same_weights(broken, whole) and len(Run(broken).history()) == 15
+    assert main(["train", "--resume", "--out", str(broken), "--samples", "2"]) == 0  # nothing left to do
+    assert same_weights(broken, whole)

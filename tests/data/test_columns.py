@@ -1,0 +1,122 @@
+"""Columns to inputs, and targets to classes or standardised numbers."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from bayeslim.data.columns import CategoryColumn, NumberColumn, TableInputs
+from bayeslim.data.preprocessing import Preprocessing
+from bayeslim.data.tables import Table
+from bayeslim.data.target import Target
+
+
+def test_numbers_are_standardised_and_text_becomes_indicators() -> None:
+    table = Table({"size": ["1", "3", " 5 ".strip()], "colour": ["red", "blue", "red"], "same": ["7", "7", "7"]})
+    inputs = TableInputs.fitted(table, impute=False)
+    assert inputs.dropped == ("same",) and inputs.shape == (3,)
+    step = np.sqrt(1.5)  # (5 - 3) / sqrt(8 / 3)
+    expected = torch.tensor([[-step, 0.0, 1.0], [0.0, 1.0, 0.0], [step, 0.0, 1.0]], dtype=torch.float32)
+    torch.testing.assert_close(inputs.encode(table), expected)
+
+
+def test_order_of_columns_and_further_ones_do_not_matter() -> None:
+    inputs = TableInputs.fitted(Table({"a": ["1", "2"], "b": ["3", "5"]}), impute=False)
+    shuffled = Table({"b": ["3", "5"], "id": ["x", "y"], "a": ["1", "2"]})
+    torch.testing.assert_close(inputs.encode(shuffled), torch.tensor([[-1.0, -1.0], [1.0, 1.0]]))
+
+
+def test_wrong_header_lists_what_is_missing_and_what_is_not_expected() -> None:
+    inputs = TableInputs.fitted(Table({"a": ["1", "2"], "b": ["3", "5"]}), impute=False)
+    with pytest.raises(ValueError, match="missing: 'b'; not expected: 'B', 'c'"):
+        inputs.encode(Table({"a": ["1"], "B": ["1"], "c": ["1"]}))
+
+
+def test_missing_values_are_counted_or_filled_in() -> None:
+    table = Table({"a": ["1", "", "4", "NA"], "b": ["x", "x", "?", "y"], "c": np.array([1.0, 2.0, 3.0, np.nan])})
+    with pytest.raises(ValueError, match=r"'a' \(2 of 4 rows\), 'b' \(1 of 4 rows\), 'c' \(1 of 4 rows\).*--impute"):
+        TableInputs.fitted(table, impute=False)
+    inputs = TableInputs.fitted(table, impute=True)
+    assert inputs.columns[0] == NumberColumn("a", 2.5, 1.5, 2.5)
+    assert inputs.columns[1] == CategoryColumn("b", ("x", "y"), "x")
+    encoded = inputs.encode(table)
+    torch.testing.assert_close(encoded[:, 0], torch.tensor([-1.0, 0.0, 1.0, 0.0]))
+    torch.testing.assert_close(encoded[2, 1:3], torch.tensor([1.0, 0.0]))
+
+
+def test_values_that_are_missing_later_are_an_error_unless_imputed() -> None:
+    inputs = TableInputs.fitted(Table({"a": ["1", "2"], "b": ["x", "y"]}), impute=False)
+    with pytest.raises(ValueError, match="column 'a' has no value in 1 of 2 rows, first in data row 2"):
+        inputs.encode(Table({"a": ["1", ""], "b": ["x", "y"]}))
+    with pytest.raises(ValueError, match="column 'b' has no value"):
+        inputs.encode(Table({"a": ["1", "2"], "b": ["x", "null"]}))
+
+
+def test_a_new_category_gives_zeros() -> None:
+    inputs = TableInputs.fitted(Table({"b": ["x", "y"]}), impute=False)
+    torch.testing.assert_close(inputs.encode(Table({"b": ["z", "y"]})), torch.tensor([[0.0, 0.0], [0.0, 1.0]]))
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("inf", "data row 2: 'inf' is infinite or beyond 3.4e38"),
+        ("-1e400", "infinite or beyond"),
+        ("9" * 400, "infinite or beyond"),
+        ("1e39", "infinite or beyond"),
+        ("two", "data row 2: 'two' is not a number"),
+        ("1,5", "'1,5' is not a number .decimals take a point"),
+    ],
+)
+def test_cells_that_are_no_finite_numbers_are_named(cell: str, message: str) -> None:
+    inputs = TableInputs.fitted(Table({"a": ["1", "2"]}), impute=False)
+    with pytest.raises(ValueError, match=message):
+        inputs.encode(Table({"a": ["1", cell]}))
+
+
+def test_unusable_columns_are_refused() -> None:
+    with pytest.raises(ValueError, match="text column 'id' has 101 different values, more than 100"):
+        TableInputs.fitted(Table({"id": [f"n{i}" for i in range(101)]}), impute=False)
+    with pytest.raises(ValueError, match="all are constant"):
+        TableInputs.fitted(Table({"a": ["1", "1"], "b": ["x", "x"]}), impute=False)
+
+
+def test_task_is_inferred_from_the_target() -> None:
+    assert Target.fitted("y", ["b", "a", "b"]).classes == ("a", "b")
+    assert Target.fitted("y", ["10", "9", "9.0", "10"]).classes == ("9", "10")
+    assert Target.fitted("y", ["1.5", "2", "3"]).task == "regression"
+    assert Target.fitted("y", [str(i) for i in range(100)]).task == "regression"
+    assert Target.fitted("y", ["0", "1", "0", "1"], "regression") == Target("y", None, 0.5, 0.5)
+
+
+def test_targets_are_encoded_as_classes_or_standardised() -> None:
+    classes = Target.fitted("y", ["b", "a", "b"])
+    assert classes.encode(["a", "b"]).tolist() == [0, 1]
+    assert Target.fitted("y", ["9", "10", "10"]).encode(np.array([10.0, 9.0])).tolist() == [1, 0]
+    number = Target("y", None, 2.0, 4.0)
+    torch.testing.assert_close(number.encode(["6", "-2"]), torch.tensor([[1.0], [-1.0]]))
+
+
+def test_bad_targets_are_refused() -> None:
+    for column, task, message in [
+        (["a", "", "b"], None, "target 'y' is missing in 1 of 3 rows"),
+        (["a", "a"], None, "has 1 different values: classes must be 2"),
+        ([f"n{i}" for i in range(1001)], None, "has 1001 different values"),
+        (["1.5", "1.5"], None, "is 1.5 in every row"),
+        (["a", "b"], "regression", "'a' is not a number"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            Target.fitted("y", column, task)
+    with pytest.raises(ValueError, match="holds classes that training did not: 'c'"):
+        Target("y", ("a", "b")).encode(["a", "c"])
+
+
+def test_preprocessing_survives_json() -> None:
+    table = Table({"a": ["1", "", "4"], "b": ["x", "x", "y"], "c": ["1", "1", "1"]})
+    before = Preprocessing(TableInputs.fitted(table, impute=True), Target("y", None, 0.1, 1 / 3), "sha")
+    assert Preprocessing.from_json(before.to_json()) == before
+    facts = json.loads(before.to_json())
+    del facts["target"]["std"]
+    with pytest.raises(ValueError, match="preprocessing.json is damaged"):
+        Preprocessing.from_json(json.dumps(facts).encode())

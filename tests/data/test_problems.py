@@ -1,0 +1,153 @@
+"""Splits, images, texts and data sets by name."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from bayeslim.data.image_inputs import ImageInputs, read_image_files
+from bayeslim.data.named import NAMED, load_problem
+from bayeslim.data.preprocessing import Preprocessing
+from bayeslim.data.problems import from_path, from_table, split_rows
+from bayeslim.data.tables import Table
+from bayeslim.data.text_inputs import TextInputs
+
+
+def test_splits_are_disjoint_complete_and_seeded() -> None:
+    parts = split_rows(100, seed=3)
+    assert [len(part) for part in parts] == [70, 15, 15]
+    assert sorted(np.concatenate(parts)) == list(range(100))
+    np.testing.assert_array_equal(parts[0], split_rows(100, seed=3)[0])
+    assert list(parts[0]) != list(split_rows(100, seed=4)[0])
+    assert [len(part) for part in split_rows(100, seed=0, rows=20)] == [14, 3, 3]
+    given = split_rows(100, seed=0, test_rows=np.arange(90, 100))
+    assert list(given[2]) == list(range(90, 100)) and max(*given[0], *given[1]) < 90
+
+
+def test_statistics_come_from_the_training_rows_alone() -> None:
+    generator = np.random.default_rng(0)
+    table = Table({"a": generator.normal(5, 2, 200), "y": generator.normal(size=200)})
+    problem = from_table(table, "y", seed=0)
+    for part in problem.splits.train:
+        assert part.mean().item() == pytest.approx(0, abs=1e-6)
+        assert part.std(correction=0).item() == pytest.approx(1, abs=1e-6)
+    assert abs(problem.splits.test[0].mean().item()) > 1e-3
+
+
+def test_few_rows_and_lonely_targets_are_refused() -> None:
+    with pytest.raises(ValueError, match="have 1 rows: training needs at least 10"):
+        from_table(Table({"a": ["1"], "y": ["2"]}), "y")
+    with pytest.raises(ValueError, match="have 0 rows"):
+        from_table(Table({"a": [], "y": []}), "y")
+    with pytest.raises(ValueError, match="no column besides the target"):
+        from_table(Table({"y": ["2", "3"] * 10}), "y")
+
+
+def test_target_must_be_named(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text("a,b\n" + "1,2\n" * 20)
+    with pytest.raises(ValueError, match="say which column to predict: pass --target with one of a, b"):
+        from_path(file, None, None, False, 0, None)
+    with pytest.raises(ValueError, match="there is no column 'c': pass --target with one of a, b"):
+        from_path(file, "c", None, False, 0, None)
+
+
+def pictures(folder: Path, classes: dict[str, int], count: int = 8) -> Path:
+    generator = np.random.default_rng(0)
+    for name, level in classes.items():
+        (folder / name).mkdir(parents=True)
+        for index in range(count):
+            pixels = np.clip(level + generator.integers(-20, 20, (6, 5, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{index}.png")
+    return folder
+
+
+def test_folder_of_images(tmp_path: Path) -> None:
+    folder = pictures(tmp_path / "set", {"dark": 40, "light": 200})
+    problem = from_path(folder, None, None, False, 0, None)
+    assert problem.preprocessing.inputs == ImageInputs((3, 6, 5))
+    assert problem.preprocessing.target.classes == ("dark", "light")
+    x, y = problem.splits.train
+    assert x.shape == (12, 3, 6, 5)
+    assert bool(((x.mean((1, 2, 3)) > 0.5).long() == y).all())
+    prepared = torch.cat(list(problem.preprocessing.prepared(folder / "light")))
+    assert prepared.shape == (8, 3, 6, 5) and prepared.min() > 0.5
+    assert Preprocessing.from_json(problem.preprocessing.to_json()) == problem.preprocessing
+
+
+def test_image_files_are_brought_to_the_shape(tmp_path: Path) -> None:
+    Image.fromarray(np.full((4, 4), 51, np.uint8)).save(tmp_path / "grey.png")
+    read = read_image_files([tmp_path / "grey.png"], (3, 2, 8))
+    torch.testing.assert_close(read, torch.full((1, 3, 2, 8), 0.2))
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    with pytest.raises(ValueError, match="broken.png cannot be read as an image"):
+        read_image_files([tmp_path / "broken.png"])
+
+
+def test_folders_without_classes_or_images_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "one" / "only").mkdir(parents=True)
+    with pytest.raises(ValueError, match="has 1 sub-folders"):
+        from_path(tmp_path / "one", None, None, False, 0, None)
+    (tmp_path / "one" / "other").mkdir()
+    with pytest.raises(ValueError, match="holds no images"):
+        from_path(tmp_path / "one", None, None, False, 0, None)
+
+
+def test_arrays_of_images(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    y = np.arange(40) % 2
+    np.savez(tmp_path / "bytes.npz", x=generator.integers(0, 256, (40, 4, 4), dtype=np.uint8), y=y)
+    np.savez(tmp_path / "floats.npz", x=generator.normal(3, 2, (40, 1, 4, 4)), y=y)
+    unit = from_path(tmp_path / "bytes.npz", None, None, False, 0, None)
+    assert unit.preprocessing.inputs == ImageInputs((1, 4, 4)) and unit.splits.train[0].max() <= 1
+    scaled = from_path(tmp_path / "floats.npz", None, None, False, 0, None)
+    assert scaled.splits.train[0].mean().item() == pytest.approx(0, abs=1e-5)
+    x, labels = unit.preprocessing.labelled(tmp_path / "bytes.npz")
+    assert x.shape == (40, 1, 4, 4) and labels.tolist() == y.tolist()
+
+
+def test_wrong_images_are_refused() -> None:
+    inputs = ImageInputs((1, 2, 2))
+    with pytest.raises(ValueError, match=r"pixels must lie in \[0, 1\], got \[0, 255\]"):
+        inputs.encode(torch.tensor([[0.0, 1.0, 2.0, 255.0]]))
+    with pytest.raises(ValueError, match=r"inputs have shape \(3,\)"):
+        inputs.encode(torch.zeros(1, 3))
+    with pytest.raises(ValueError, match="needs the columns x0 to x3; missing: x3; not expected: z"):
+        inputs.encode_table(Table({"x0": ["0"], "x1": ["0"], "x2": ["0"], "z": ["0"]}))
+    table = Table({"x0": ["0"], "x1": ["1"], "x2": ["0.5"], "x3": ["0"]})
+    torch.testing.assert_close(inputs.encode_table(table), torch.tensor([[[[0.0, 1.0], [0.5, 0.0]]]]))
+
+
+def test_texts_are_the_last_words_padded_in_front() -> None:
+    inputs = TextInputs.fitted(["To be or not to be", "be"], most_words=2, length=4)
+    assert inputs.words == ("be", "to") and inputs.vocabulary == 4
+    assert inputs.encode(["be TO", "or to be or be", ""]).tolist() == [[0, 0, 2, 3], [3, 2, 1, 2], [0, 0, 0, 0]]
+    assert TextInputs.from_json(inputs.to_json()) == inputs
+    with pytest.raises(ValueError, match="needs a column 'text'"):
+        inputs.encode_table(Table({"review": ["be"]}))
+
+
+def test_named_sets_are_seeded_and_bounded() -> None:
+    for name in ("digits", "moons", "blundell-curve"):
+        problem, again = load_problem(name, seed=1, rows=50), load_problem(name, seed=1, rows=50)
+        assert torch.equal(problem.splits.test[0], again.splits.test[0])
+        assert sum(len(part[1]) for part in (problem.splits.train, problem.splits.validation)) <= 50
+    assert {"mnist", "fashion-mnist", "cifar10", "imdb", "uci/concrete"} <= NAMED.keys()
+
+
+def test_unknown_names_get_suggestions() -> None:
+    with pytest.raises(FileNotFoundError, match=r"'minst' is neither .* did you mean mnist.*The sets are digits"):
+        load_problem("minst")
+    with pytest.raises(ValueError, match="moons needs none of them"):
+        load_problem("moons", target="y")
+
+
+@pytest.mark.parametrize("name", ["uci/concrete", "mnist", "imdb"])
+@pytest.mark.slow
+def test_real_sets(real_data: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("BAYESLIM_DATA", str(real_data))
+    splits = load_problem(name, rows=200).splits
+    assert [len(part[1]) for part in (splits.train, splits.validation)] == [170, 30]
+    assert len(splits.test[1]) in (103, 200) and (name == "uci/concrete" or len(splits.test[1].unique()) > 1)

@@ -1,0 +1,74 @@
+"""Settings of a run survive their file, and a wrong file is explained."""
+
+import inspect
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import bayeslim as bl
+from bayeslim.named_models import MODELS
+from bayeslim.train_config import TrainConfig, read_config, to_toml
+
+SETTINGS = [
+    TrainConfig(),
+    TrainConfig(
+        data='a "quoted" \\ path\n\t\x7f\x01 \u00e9 \U0001f600 # = [x].csv',
+        target="it's",
+        task="regression",
+        impute=True,
+        rows=7,
+        hidden=(),
+        lr=1e-05,
+        kl_weight=1e16,
+        seed=2**62,
+    ),
+    TrainConfig(hidden=(3,), lr=0.1 + 0.2, kl_weight=5e-324, kl_ramp=0),
+]
+
+
+@pytest.mark.parametrize("config", SETTINGS)
+def test_round_trip(tmp_path: Path, config: TrainConfig) -> None:
+    file = tmp_path / "config.toml"
+    file.write_bytes(to_toml(config))
+    assert read_config(file) == config
+    assert tomllib.loads(file.read_text())["seed"] == config.seed
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("epochs = ", "is not valid TOML"),
+        ("epoch = 3", "unknown setting 'epoch', did you mean 'epochs'?"),
+        ('epochs = "3"', "epochs must be int, got '3'"),
+        ("epochs = true", "epochs must be int, got True"),
+        ("impute = 1", "impute must be bool, got 1"),
+        ('task = "class"', "task must be Literal"),
+        ('hidden = ["a"]', "hidden must be tuple"),
+        ("epochs = 0", "--epochs must be at least 1, got 0"),
+        ("lr = -1", "--lr must be a positive number, got -1.0"),
+        ("lr = nan", "--lr must be a positive number"),
+        ("hidden = [0]", "--hidden must be positive"),
+        ("rows = 0", "--rows must be at least 1"),
+    ],
+)
+def test_wrong_settings_are_explained(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read_config(file)
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        read_config(tmp_path / "absent.toml")
+
+
+def test_whole_numbers_stand_for_floats(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("lr = 1")
+    assert type(read_config(file).lr) is float
+
+
+def test_help_names_every_model_and_method() -> None:
+    text = inspect.getsource(TrainConfig)  # the help is the text under the fields
+    for name in (*MODELS, *bl.METHODS):
+        assert re.search(rf"\b{re.escape(name)}\b", text), name
