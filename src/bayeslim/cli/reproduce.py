@@ -8,6 +8,11 @@ __all__ = ["EXPERIMENTS", "main"]
 
 EXPERIMENTS: dict[str, tuple[str, str]] = {
     "k-tied": ("bayeslim.experiments.k_tied", "k-tied Normal posteriors on MNIST (arXiv 2002.02655)"),
+    "samplers": (
+        "bayeslim.experiments.samplers",
+        "CVAdam snapshots and pruning in one shot on MNIST (arXiv 2210.12957)",
+    ),
+    "vdp": ("bayeslim.experiments.vdp", "mean and variance in one pass (VDP++) on MNIST"),
     "variable-selection": ("bayeslim.experiments.variable_selection", "which inputs matter, on sparse functions"),
 }
 """Experiment -> its module, whose `main` takes the arguments, and what it is."""

@@ -146,11 +146,13 @@ def fitted(config: Config, method: str, model: nn.Module, train: tuple[Tensor, T
     )
 
 
-def costs(config: Config, images: tuple[Tensor, Tensor]) -> dict[str, dict[str, float]]:
+def costs(
+    config: Config, images: tuple[Tensor, Tensor], modes: tuple[str, ...] = ("eager", "compiled")
+) -> dict[str, dict[str, float]]:
     """Milliseconds (median) and peak bytes of one training step, eager and compiled; run it with nothing beside."""
     x, y = (part[: config.batch_size] for part in images)
     found: dict[str, dict[str, float]] = {}
-    for mode in ("eager", "compiled"):
+    for mode in modes:
         for method in config.methods:
             if method == "vdp-cov" and (mode == "compiled" or x.device.type == "cpu"):
                 continue

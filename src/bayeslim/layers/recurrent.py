@@ -32,8 +32,9 @@ class _Recurrent(nn.Module, ABC):
     """What LSTM and GRU share: layers, directions, lengths and the loop over time.
 
     The weights are drawn once per forward pass and used at every time step, whichever sampling estimator
-    is set; `mean_only` uses their means, and `moments` takes the time steps as independent. torch's fused kernels are not used, because they block `vmap` and
-    `torch.compile(fullgraph=True)`; the input products of all time steps are still one matrix product.
+    is set; `mean_only` uses their means, and `moments` takes the time steps as independent. torch's fused kernels
+    are not used, because they block `vmap` and `torch.compile(fullgraph=True)`; the input products of all time
+    steps are still one matrix product.
     """
 
     plain_type: ClassVar[type[nn.RNNBase]]

@@ -164,7 +164,7 @@ class Sampler(torch.optim.Optimizer):
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         for number, parameter in zip(numbers, parameters, strict=True):
             for name, value in state_dict["state"].get(number, {}).items():
-                if isinstance(value, Tensor):
+                if isinstance(value, Tensor) and name in self.state[parameter]:  # a hook may have taken others out
                     self.state[parameter][name] = value.detach().to(parameter.device, copy=True)
 
     def _blocks(self) -> Iterator[tuple[dict[str, Any], Block]]:

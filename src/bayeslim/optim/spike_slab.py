@@ -234,16 +234,18 @@ class SpikeAndSlab:
         return ("input_unit", "output_unit") if self.group == "kernel" else (self.group,)
 
     def _judged(self, level: float) -> list[Tensor]:
-        """The hard masks by the weights as they are, where groups of a size up to `level` go too.
+        """The hard masks by the weights as they are, where groups of a root mean square up to `level` go too.
 
         Without feedback, or after it, what is pruned stays so; with it, the largest pruned group may come back.
         """
         masks: list[Tensor] = []
         for part in self._parts:
             layer, threshold = part.layer, part.layer.threshold(self.hard_threshold)
-            sizes = [layer.size(part.weight, group) for group in self._hard_groups]
-            # Written so that NaN counts as large: a network gone wrong must not look pruned.
-            large = functools.reduce(torch.logical_and, [~((size < threshold) | (size <= level)) for size in sizes])
+            large = torch.ones((), dtype=torch.bool, device=part.weight.device)
+            for group in self._hard_groups:
+                low = layer.mean_square(part.weight, group).sqrt() <= level
+                # Written so that NaN counts as large: a network gone wrong must not look pruned.
+                large = large & ~(low | (layer.size(part.weight, group) < threshold))
             keep = layer.whole(large | layer.largest(layer.size(part.weight, self.group)))
             if not self.feedback or self.epoch > self.feedback_until:
                 keep = keep & part.kept
@@ -255,7 +257,9 @@ class SpikeAndSlab:
 
     def _level_for(self, asked: float) -> float:
         """The smallest level at which the asked sparsity is reached; 0 if the hard threshold reaches it alone."""
-        sizes = [part.layer.size(part.weight, group).flatten() for part in self._parts for group in self._hard_groups]
+        # Ranked by one measure in all layers, whichever the hard threshold is compared with.
+        pairs = [(part, group) for part in self._parts for group in self._hard_groups]
+        sizes = [part.layer.mean_square(part.weight, group).sqrt().flatten() for part, group in pairs]
         levels = torch.cat([torch.zeros_like(sizes[0][:1]), *sizes]).unique()
         return smallest_level(levels, lambda level: pruned_part(self._judged(level)) >= asked)
 

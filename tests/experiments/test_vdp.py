@@ -1,0 +1,101 @@
+"""The VDP++ experiment on made-up images, at a tiny size."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import bayeslim as bl
+from bayeslim.experiments import vdp
+from bayeslim.experiments.vdp import Config, CovarianceNetwork, build, costs
+from bayeslim.experiments.vdp_table import table
+from bayeslim.gaussian import Gaussian
+
+CONFIG = Config(
+    methods=("det", "bbb", "vdp"),
+    seeds=(0, 1),
+    epochs=2,
+    batch_size=32,
+    samples=4,
+    fractions=(0.0, 0.9),
+    explained=4,
+)
+
+
+def images(seed: int = 0) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor], Tensor]:
+    """Ten noisy patterns, and noise alone."""
+    generator = torch.Generator().manual_seed(seed)
+    patterns = torch.rand(10, 1, 28, 28, generator=generator)
+
+    def part(count: int) -> tuple[Tensor, Tensor]:
+        y = torch.randint(10, (count,), generator=generator)
+        return (patterns[y] + 0.1 * torch.randn(count, 1, 28, 28, generator=generator)), y
+
+    return part(320), part(30), torch.rand(30, 1, 28, 28, generator=generator)
+
+
+@pytest.fixture(scope="module")
+def record() -> dict[str, Any]:
+    return vdp.run(CONFIG, images())
+
+
+def test_the_record_is_complete_and_json(record: dict[str, Any]) -> None:
+    assert json.loads(json.dumps(record))["config"]["epochs"] == 2
+    assert [(run["method"], run["seed"]) for run in record["runs"]] == [
+        (method, seed) for method in CONFIG.methods for seed in (0, 1)
+    ]
+    for run in record["runs"]:
+        assert [point["snr"] for point in run["noise"]] == [-6, -3, 1, 5, 10, 20, 40]
+        assert [point["fraction"] for point in run["pruned"]] == [0.0, 0.9]
+        assert 0 <= run["accuracy"] <= 100 and run["infidelity"] >= 0 and run["sensitivity_max"] >= 0
+        assert ("by_samples" in run) == (run["method"] == "vdp")
+
+
+def test_a_plain_network_has_no_variance_and_the_others_do(record: dict[str, Any]) -> None:
+    for run in record["runs"]:
+        variances = [point["variance"] for point in run["noise"]]
+        assert all(value == 0 for value in variances) == (run["method"] == "det")
+
+
+def test_the_table_holds_every_method_and_the_tests(record: dict[str, Any]) -> None:
+    distinct = copy.deepcopy(record)  # scipy warns of equal numbers
+    for number, run in enumerate(distinct["runs"]):
+        run["accuracy"] += 0.1 * number**1.5
+        run["noise"][0]["accuracy"] += 0.01 * number**1.5
+    text = table(distinct)
+    for words in ("| det |", "| bbb |", "| vdp |", "ANOVA", "at -6 dB, vdp against det", "infidelity", "200 samples"):
+        assert words in text
+
+
+def test_costs_compare_with_the_plain_network() -> None:
+    (x, y), *_ = images()
+    found = costs(Config(methods=("det", "vdp"), batch_size=8), (x, y), modes=("eager",))
+    assert set(found) == {"det, eager", "vdp, eager"}
+    assert all(cost["milliseconds"] > 0 for cost in found.values())
+    assert "| vdp, eager |" in table({"costs": found})
+
+
+def test_full_covariances_train_and_predict_like_any_network() -> None:
+    (x, y), *_ = images()
+    model = build("vdp-cov")
+    assert isinstance(model, CovarianceNetwork)
+    output = model(x[:1])
+    assert isinstance(output, Gaussian) and output.shape == (1, 10)
+    bl.nelbo(model, x[:1], y[:1], likelihood=bl.Categorical(), num_data=10).loss.backward()
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
+
+
+def test_results_of_several_processes_are_joined(record: dict[str, Any], tmp_path: Path) -> None:
+    files: list[str] = []
+    for method in CONFIG.methods:
+        part = record | {"runs": [run for run in record["runs"] if run["method"] == method and run["seed"] == 0]}
+        files.append(str(tmp_path / f"{method}.json"))
+        Path(files[-1]).write_text(json.dumps(part))
+    vdp.main(["--merge", *files, "--out", str(tmp_path / "all.json")])
+    assert json.loads((tmp_path / "all.json").read_text())["runs"] == record["runs"][::2]
