@@ -9,6 +9,8 @@ import pytest
 EXAMPLES = Path(__file__).parent.parent / "examples"
 ARGUMENTS = {
     "autoencoder.py": ["--epochs", "2", "--out", "picture.png"],
+    "regression_bands.py": ["--quick", "--out", "bands.png"],
+    "shrink_a_cnn.py": ["--quick", "--out", "shrunk"],
     "variable_selection.py": ["--epochs", "5", "--restarts", "2"],
 }
 

@@ -1,5 +1,6 @@
-"""Sparse variational dropout on the real MNIST, end to end."""
+"""Sparse variational dropout and moments on the real MNIST, end to end."""
 
+import itertools
 import os
 from pathlib import Path
 
@@ -39,3 +40,28 @@ def test_lenet_300_100_is_accurate_and_sparse_after_20_epochs() -> None:
     assert bl.evaluate(model, data, samples=0)["accuracy"] > 0.975
     assert bl.evaluate(model, data, samples=50)["accuracy"] > 0.975
     assert bl.sparsity(model) > 0.9
+
+
+@pytest.mark.slow
+def test_a_vision_transformer_trains_by_moments_through_every_block() -> None:
+    folder = mnist_folder()
+    train, test = bl.data.mnist("train", root=folder), bl.data.mnist("test", root=folder)
+    torch.manual_seed(0)
+    model = bl.models.vit_small()
+    bl.bayesianize_(model, posterior=bl.posteriors.fan_in_mean_field, estimator=bl.moments)
+    bl.fit(
+        model,
+        (train.x[:6000], train.y[:6000]),
+        likelihood=bl.Categorical(),
+        epochs=6,
+        batch_size=64,
+        kl_schedule=bl.schedules.constant(0.1),
+        seed=0,
+    )
+    assert bl.evaluate(model, (test.x[:1000], test.y[:1000]), method="moments")["accuracy"] > 0.85
+    variances: list[float] = []
+    for layer in model.layers:
+        layer.register_forward_hook(lambda module, inputs, output: variances.append(output.variance.mean().item()))
+    bl.predict(model, test.x[:100], method="moments")
+    assert len(variances) == 6
+    assert all(after > 1.05 * before for before, after in itertools.pairwise(variances))

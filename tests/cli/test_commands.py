@@ -99,7 +99,7 @@ def test_evaluate_prints_and_writes_scores(classes_run: Path, tmp_path: Path, ca
     assert "accuracy" in capsys.readouterr().out
     table = run.config.data
     assert main(["evaluate", str(classes_run), "--data", table, "--samples", "0"]) == 0
-    assert "120 rows" in capsys.readouterr().out
+    assert "120 rows" in " ".join(capsys.readouterr().out.split())
     (tmp_path / "bare.csv").write_text("length,width,soil\n1,2,clay\n")
     assert main(["evaluate", str(classes_run), "--data", str(tmp_path / "bare.csv")]) == 1
     assert "has no column 'species'" in capsys.readouterr().err

@@ -52,7 +52,7 @@ class Preprocessing:
             ValueError: if it does not fit the training data.
 
         Example:
-            >>> for x in run.preprocessing.prepared(Path("new.csv")):
+            >>> for x in run.preprocessing.prepared(Path("new.csv")):  # doctest: +SKIP
             ...     bl.predict(model, x)
         """
         if isinstance(self.inputs, ImageInputs):

@@ -60,8 +60,8 @@ def from_path(path: Path, target: str | None, task: Task | None, impute: bool, s
         FileNotFoundError, ValueError: with what to do about it.
 
     Example:
-        >>> problem = from_path(Path("houses.csv"), "price", None, impute=True, seed=0, rows=None)
-        >>> problem.splits.train[0].shape
+        >>> problem = from_path(Path("houses.csv"), "price", None, impute=True, seed=0, rows=None)  # doctest: +SKIP
+        >>> problem.splits.train[0].shape  # doctest: +SKIP
     """
     source = fingerprint(path)
     if path.is_dir():
@@ -108,8 +108,8 @@ def from_table(
         test_rows: a given test part; None draws one.
 
     Example:
-        >>> problem = from_table(read_table(Path("houses.csv")), "price")
-        >>> problem.notes[0]
+        >>> problem = from_table(read_table(Path("houses.csv")), "price")  # doctest: +SKIP
+        >>> problem.notes[0]  # doctest: +SKIP
     """
     parts = split_rows(len(table), seed, rows, test_rows)
     column = table.columns[target]

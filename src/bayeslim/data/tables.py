@@ -62,8 +62,8 @@ def read_table(path: Path) -> Table:
         ValueError: if it cannot be read as a table; the message says where and why.
 
     Example:
-        >>> table = read_table(Path("houses.csv"))
-        >>> table.columns["rooms"]
+        >>> table = read_table(Path("houses.csv"))  # doctest: +SKIP
+        >>> table.columns["rooms"]  # doctest: +SKIP
     """
     chunks = list(table_chunks(path))
     first = chunks[0].columns
@@ -83,7 +83,7 @@ def table_chunks(path: Path, rows: int = 65536) -> Iterator[Table]:
         rows: rows per piece.
 
     Example:
-        >>> sum(len(chunk) for chunk in table_chunks(Path("houses.csv"), rows=1000))
+        >>> sum(len(chunk) for chunk in table_chunks(Path("houses.csv"), rows=1000))  # doctest: +SKIP
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
@@ -100,7 +100,7 @@ def read_arrays(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """Read the array of a .npy file, or x and, where it is there, y of a .npz archive; pickles are refused.
 
     Example:
-        >>> x, y = read_arrays(Path("scans.npz"))
+        >>> x, y = read_arrays(Path("scans.npz"))  # doctest: +SKIP
     """
     try:
         loaded: Any = np.load(path, allow_pickle=False)

@@ -293,4 +293,5 @@ class GRU(_Recurrent):
         reset_h, update_h, new_h = from_hidden(hidden).chunk(3, dim=-1)
         reset, update = (reset_in + reset_h).sigmoid(), (update_in + update_h).sigmoid()
         candidate = (new_in + reset * new_h).tanh()
-        return (torch.lerp(candidate, hidden, update),)
+        # in the type of the state, which autocast leaves alone
+        return (torch.lerp(candidate.to(hidden.dtype), hidden, update.to(hidden.dtype)),)

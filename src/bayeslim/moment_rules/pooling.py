@@ -36,7 +36,7 @@ def max_pool(function: Callable[..., Any], dimensions: int) -> Callable[..., Any
 
     def rule(input: Gaussian, *args: Any, return_indices: bool = False, **kwargs: Any) -> Any:
         mean, indices = function(input.mean, *args, **kwargs, return_indices=True)
-        chosen = input.variance.flatten(-dimensions).gather(-1, indices.flatten(-dimensions))
+        chosen: Any = _Chosen.apply(input.variance.flatten(-dimensions), indices.flatten(-dimensions))
         result = Gaussian.of(mean, chosen.reshape(mean.shape), input.mode)
         return (result, indices) if return_indices else result
 
@@ -99,6 +99,27 @@ def adaptive_avg_pool(dimensions: int) -> Callable[..., Gaussian]:
         return Gaussian.of(mean, pool(input.variance, output_size) / sizes, input.mode)
 
     return rule
+
+
+class _Chosen(torch.autograd.Function):
+    """`values.gather(-1, indices)`, which keeps only the indices for its gradient; torch's keeps the values too."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(values: Tensor, indices: Tensor) -> Tensor:
+        return values.gather(-1, indices)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.length = inputs[0].shape[-1]
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
+        (indices,) = ctx.saved_tensors
+        zeros = gradients[0].new_zeros(*indices.shape[:-1], ctx.length)
+        return zeros.scatter_add(-1, indices, gradients[0]), None
 
 
 def _tuple(value: Any, length: int) -> tuple[int, ...]:

@@ -71,12 +71,12 @@ class _Rectified(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         above, ratio, rectified, *inputs = ctx.saved_tensors
         a, b = ctx.slope, 1 - ctx.slope
-        of_mean, of_variance = b * gradients[0], b * b * gradients[1]
+        of_mean, of_variance = gradients[:2] if a == 0 else (b * gradients[0], b * b * gradients[1])
         # With R = E[max(x, 0)]: dR = (P, d / 2s), dVar = (2 R (1 - P), P - R d / s) for (mean, variance).
-        both = 2 * rectified * of_variance
+        both = (rectified * of_variance).mul_(2)
         difference = of_mean - both
-        to_mean = torch.addcmul(both, above, difference)
-        to_variance = torch.addcmul(above * of_variance, ratio, difference, value=0.5)
+        to_variance = (above * of_variance).addcmul_(ratio, difference, value=0.5)
+        to_mean = difference.mul_(above).add_(both)
         if a != 0:
             mean, variance = inputs
             to_mean += a * gradients[0] + 2 * a * b * ratio * variance * gradients[1]
