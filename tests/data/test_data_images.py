@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from bayeslim.data import cifar10, fashion_mnist, images_from_cifar, images_from_idx, mnist, read_idx
+from bayeslim.data import cifar10, cifar100, fashion_mnist, images_from_cifar, images_from_idx, mnist, read_idx
 from bayeslim.data.cifar_xz import decode_residuals, read_cifar_xz
 from bayeslim.data.compressed import read_bounded
 from bayeslim.data.sources import CIFAR10_CLASSES, KNOWN_SHA256, MNIST_CLASSES
@@ -241,6 +241,24 @@ def test_bad_cifar_files_are_named(tmp_path: Path) -> None:
         decode_residuals(bytes(5))
     with pytest.raises(ValueError, match="`paths` must name at least one file"):
         images_from_cifar([], CIFAR10_CLASSES)
+
+
+def test_cifar100_takes_the_fine_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, pixels = "cifar-100-binary/test.bin", np.arange(3 * 3072, dtype=np.uint32).astype(np.uint8).reshape(3, 3072)
+    content = b"".join(bytes([coarse, fine]) + row.tobytes() for coarse, fine, row in zip(*LABELS, pixels, strict=True))
+    (tmp_path / name).parent.mkdir()
+    (tmp_path / name).write_bytes(content)
+    monkeypatch.setitem(KNOWN_SHA256, name, hashlib.sha256(content).hexdigest())
+    data = cifar100("test", tmp_path)
+    assert data.y.tolist() == list(LABELS[1])
+    assert [data.classes[index] for index in data.y] == ["apple", "leopard", "worm"]
+    assert torch.equal((data.x * 255).round().to(torch.uint8).flatten(1), torch.from_numpy(pixels))
+    with pytest.raises(FileNotFoundError, match=r"put cifar-100-binary/train\.bin"):
+        cifar100("train", tmp_path, download=False)
+
+
+LABELS = (4, 8, 13), (0, 42, 99)
+"""Coarse and fine ones."""
 
 
 def test_cifar10_finds_every_file_of_a_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from bayeslim.data.idx import read_idx
 from bayeslim.data.images import (
     ImageData,
     cifar10,
+    cifar100,
     fashion_mnist,
     images_from_cifar,
     images_from_idx,
@@ -44,6 +45,7 @@ __all__ = [
     "TextData",
     "blundell_curve",
     "cifar10",
+    "cifar100",
     "data_folders",
     "dissertation_curve",
     "download",

@@ -1,5 +1,6 @@
-"""Image sets for classification: MNIST, Fashion-MNIST, CIFAR-10, and any set in idx files."""
+"""Image sets for classification: MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100, and any set in idx files."""
 
+import functools
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,12 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayeslim.data.cache import obtain
-from bayeslim.data.cifar_xz import MOST_BYTES, RECORD, SIDE, read_cifar_xz
+from bayeslim.data.cifar_xz import MOST_BYTES, SIDE, read_cifar_xz
 from bayeslim.data.compressed import read_bounded
 from bayeslim.data.idx import read_idx
 from bayeslim.data.sources import (
     CIFAR10_CLASSES,
     CIFAR10_SOURCE,
+    CIFAR100_CLASSES,
+    CIFAR100_SOURCE,
     FASHION_MNIST_CLASSES,
     MNIST_CLASSES,
     Split,
@@ -143,12 +146,45 @@ def cifar10(
     return images_from_cifar(paths, CIFAR10_CLASSES)
 
 
-def images_from_cifar(paths: Sequence[Path], classes: tuple[str, ...]) -> ImageData:
+def cifar100(
+    split: Split,
+    root: str | os.PathLike[str] | None = None,
+    *,
+    download: bool = True,
+    progress: bool = False,
+) -> ImageData:
+    """Load CIFAR-100 (Krizhevsky 2009) with its 100 fine labels: images as in `cifar10`.
+
+    Looks for ``cifar-100-binary/train.bin`` (the official binary layout: the coarse and the fine label, a byte each,
+    then the red, green and blue planes), see `cifar10`.
+
+    Args:
+        split: ``"train"`` or ``"test"``.
+        root: a data folder searched before ``BAYESLIM_DATA`` and the user's cache.
+        download: fetch and unpack the official archive where files are missing.
+        progress: show a progress bar while downloading.
+
+    Returns:
+        `ImageData` with x (N, 3, 32, 32), channels red, green, blue.
+
+    Example:
+        >>> data = cifar100("test")  # doctest: +SKIP
+        >>> len(data.classes)  # doctest: +SKIP
+        100
+    """
+    check_split(split)
+    layouts = [f"cifar-100-binary/{split}.bin", f"cifar100/cifar-100-binary/{split}.bin"]
+    path = obtain("cifar100", layouts, CIFAR100_SOURCE, root=root, download=download, progress=progress)
+    return images_from_cifar([path], CIFAR100_CLASSES, label_bytes=2)
+
+
+def images_from_cifar(paths: Sequence[Path], classes: tuple[str, ...], label_bytes: int = 1) -> ImageData:
     """Load files of 32x32 colour images in the layout of CIFAR-10, one after the other.
 
     Args:
         paths: ``.bin`` files (official layout) or ``.xz`` files (`bayeslim.data.cifar_xz`).
         classes: the names of the classes.
+        label_bytes: bytes before the pixels of an image, the last of which is its label.
 
     Returns:
         `ImageData` with x (N, 3, 32, 32).
@@ -162,7 +198,7 @@ def images_from_cifar(paths: Sequence[Path], classes: tuple[str, ...]) -> ImageD
     if not paths:
         raise ValueError("`paths` must name at least one file, got none: pass e.g. test_batch.bin")
     with ThreadPoolExecutor(min(len(paths), os.cpu_count() or 1)) as pool:
-        parts = list(pool.map(_read_cifar, paths))
+        parts = list(pool.map(functools.partial(_read_cifar, label_bytes=label_bytes), paths))
     for path, (_, labels) in zip(paths, parts, strict=True):
         _check_labels(path, labels, classes)
     x = torch.empty(sum(len(labels) for _, labels in parts), 3, SIDE, SIDE)
@@ -224,16 +260,16 @@ def _idx_set(
     return data
 
 
-def _read_cifar(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+def _read_cifar(path: Path, label_bytes: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     if path.suffix == ".xz":
         return read_cifar_xz(path)
-    raw = read_bounded(path, MOST_BYTES)
-    if not raw or len(raw) % RECORD:
+    raw, record = read_bounded(path, MOST_BYTES), label_bytes + 3 * SIDE**2
+    if not raw or len(raw) % record:
         raise ValueError(
-            f"`{path}` has {len(raw)} bytes, expected a multiple of {RECORD}: delete it and load the data again"
+            f"`{path}` has {len(raw)} bytes, expected a multiple of {record}: delete it and load the data again"
         )
-    records = np.frombuffer(raw, np.uint8).reshape(-1, RECORD)
-    return records[:, 1:].reshape(-1, 3, SIDE, SIDE), records[:, 0]
+    records = np.frombuffer(raw, np.uint8).reshape(-1, record)
+    return records[:, label_bytes:].reshape(-1, 3, SIDE, SIDE), records[:, label_bytes - 1]
 
 
 def _check_labels(path: Path, labels: NDArray[np.uint8], classes: tuple[str, ...]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bayeslim.data.images import ImageData, cifar10, fashion_mnist, mnist
+from bayeslim.data.images import ImageData, cifar10, cifar100, fashion_mnist, mnist
 from bayeslim.data.preprocessing import Preprocessing
 from bayeslim.data.problems import Problem, Splits, from_images, from_path, from_table, split_rows
 from bayeslim.data.synthetic import blundell_curve, moons
@@ -88,6 +88,7 @@ NAMED: dict[str, Callable[[int, int | None], Problem]] = {
     "mnist": functools.partial(_images, "mnist", mnist),
     "fashion-mnist": functools.partial(_images, "fashion-mnist", fashion_mnist),
     "cifar10": functools.partial(_images, "cifar10", cifar10),
+    "cifar100": functools.partial(_images, "cifar100", cifar100),
     "imdb": _imdb,
     "moons": _moons,
     "blundell-curve": _curve,

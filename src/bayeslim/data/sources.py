@@ -17,6 +17,9 @@ CIFAR10_CLASSES = (
     *("airplane", "automobile", "bird", "cat", "deer"),
     *("dog", "frog", "horse", "ship", "truck"),
 )
+CIFAR100_CLASSES = tuple(
+    ["apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl", "boy", "bridge", "bus", "butterfly", "camel", "can", "castle", "caterpillar", "cattle", "chair", "chimpanzee", "clock", "cloud", "cockroach", "couch", "crab", "crocodile", "cup", "dinosaur", "dolphin", "elephant", "flatfish", "forest", "fox", "girl", "hamster", "house", "kangaroo", "keyboard", "lamp", "lawn_mower", "leopard", "lion", "lizard", "lobster", "man", "maple_tree", "motorcycle", "mountain", "mouse", "mushroom", "oak_tree", "orange", "orchid", "otter", "palm_tree", "pear", "pickup_truck", "pine_tree", "plain", "plate", "poppy", "porcupine", "possum", "rabbit", "raccoon", "ray", "road", "rocket", "rose", "sea", "seal", "shark", "shrew", "skunk", "skyscraper", "snail", "snake", "spider", "squirrel", "streetcar", "sunflower", "sweet_pepper", "table", "tank", "telephone", "television", "tiger", "tractor", "train", "trout", "tulip", "turtle", "wardrobe", "whale", "willow_tree", "wolf", "woman", "worm"]
+)
 
 # SHA-256 of the files as published. The *.xz and *.npz files are lossless repackagings; the *.bin
 # files are the members of the official CIFAR-10 archive, which the *.xz files decode to.
@@ -41,6 +44,8 @@ KNOWN_SHA256: dict[str, str] = {
     "cifar-10-batches-bin/data_batch_4.bin": ("014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"),
     "cifar-10-batches-bin/data_batch_5.bin": ("755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"),
     "cifar-10-batches-bin/test_batch.bin": ("8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"),
+    "cifar-100-binary/train.bin": "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29",
+    "cifar-100-binary/test.bin": "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a",
     "imdb/imdb.jsonl.xz": "d8c49ccfcc455cc63f509bbbb21fce84bdd3deaa2017c4ba9b9789ef190c11b7",
     "uci/bostonHousing.npz": "cde2873ac71fece01cd4d27619f94ea02595f25baeeb36c4b5d9c5f1a16af2ec",
     "uci/concrete.npz": "4c2774ddfd60b204adc902857ac3fef4b6e07c32d0b6e0470574286e2f6993ff",
@@ -55,6 +60,7 @@ _SAME_FOLDER = {
     "MNIST/raw/": "mnist/",
     "FashionMNIST/raw/": "fashion-mnist/",
     "cifar10/cifar-10-batches-bin/": "cifar-10-batches-bin/",
+    "cifar100/cifar-100-binary/": "cifar-100-binary/",
 }
 
 
@@ -85,6 +91,13 @@ CIFAR10_SOURCE = Source(
     sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
     save_as="cifar-10-binary.tar.gz",
     members=("cifar-10-batches-bin/",),
+)
+
+CIFAR100_SOURCE = Source(
+    url="https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
+    sha256="58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+    save_as="cifar-100-binary.tar.gz",
+    members=("cifar-100-binary/",),
 )
 
 IMDB_SOURCE = Source(
