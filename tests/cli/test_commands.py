@@ -1,5 +1,6 @@
 """The other commands, exit codes and help."""
 
+import html
 import json
 import shutil
 import subprocess
@@ -176,17 +177,12 @@ def test_export_onnx_with_uncertainty(run: Path, tmp_path: Path) -> None:
     assert [output.name for output in session.get_outputs()] == ["mean", "epistemic", "aleatoric"]
 
 
-def test_report_is_written_by_the_report_module(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
-    from bayeslim.cli import report
-
-    def write_report(run: Run, path: Path) -> Path:
-        path.write_text(run.command)
-        return path
-
-    monkeypatch.setattr(report.importlib.util, "find_spec", lambda name: object())
-    monkeypatch.setitem(sys.modules, "bayeslim.report", types.SimpleNamespace(write_report=write_report))
-    report.command(run)
-    assert (run / "report.html").read_text() == Run(run).command and "report.html" in capsys.readouterr().out
+def test_report_writes_a_page_and_figures(run: Path, tmp_path: Path, capsys: Output) -> None:
+    assert main(["report", str(run), "--out", str(tmp_path / "page.html"), "--figures", str(tmp_path / "figures")]) == 0
+    text = (tmp_path / "page.html").read_text()
+    assert html.escape(Run(run).command) in text and "every feature shuffled among them" in text
+    assert {file.suffix for file in (tmp_path / "figures").iterdir()} == {".pdf", ".svg"}
+    assert "page.html" in capsys.readouterr().out
 
 
 def test_data_list_where_and_fetch(tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:

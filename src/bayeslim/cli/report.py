@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from pathlib import Path
 
 from bayeslim.cli.parsing import call
@@ -16,17 +14,18 @@ def main(args: list[str]) -> None:
     call(command, "report", args)
 
 
-def command(run: Path, /, *, out: Path | None = None) -> None:
+def command(run: Path, /, *, out: Path | None = None, figures: Path | None = None) -> None:
     """Write a page about a run: data, training, calibration, doubts, pruning.
 
     Args:
         run: folder of the run.
         out: the page; default: report.html in the folder of the run.
+        figures: also write every plot as PDF and SVG into this folder, for a paper.
     """
+    from bayeslim.report import write_report
     from bayeslim.runs import Run
 
-    opened = Run(run)
-    if importlib.util.find_spec("bayeslim.report") is None:
-        raise ModuleNotFoundError("this bayeslim has no reports: install a newer one")
-    page = importlib.import_module("bayeslim.report").write_report(opened, out or run / "report.html")
+    page = write_report(Run(run), out or run / "report.html", figures)
     print(f"report: {page}")
+    if figures is not None:
+        print(f"figures: {figures}")

@@ -20,8 +20,12 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.randomness import seeded
+from bayeslim.report import Content, Names, Origin, collect, page, shuffled_features
+from bayeslim.storage import write_atomically
 
 __all__ = ["Config", "Result", "main", "run"]
+
+TITLE = "A digit classifier that knows what it does not know"
 
 
 @dataclass(frozen=True)
@@ -53,19 +57,8 @@ class Result:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Doubt:
-    """A test digit and what the network says about it."""
-
-    image: Tensor
-    label: int
-    probabilities: Tensor
-    entropy: float
-    mutual_information: float
-
-
-def run(config: Config, progress: bool = True) -> tuple[Result, nn.Module, list[Doubt]]:
-    """Pre-train, convert, anneal and judge; also return the network and its five greatest doubts."""
+def run(config: Config, progress: bool = True) -> tuple[Result, nn.Module, Content]:
+    """Pre-train, convert, anneal and judge; also return the network and what its report says."""
     start = time.perf_counter()
     train, test = _digits(config.test_part, config.seed)
     with seeded(config.seed):
@@ -78,7 +71,7 @@ def run(config: Config, progress: bool = True) -> tuple[Result, nn.Module, list[
     }
     bl.fit(plain, train, epochs=config.pretrain_epochs, **common)
     model = bl.mlp(config.sizes, method=config.method, init=plain)
-    bl.fit(
+    history = bl.fit(
         model,
         train,
         epochs=config.epochs,
@@ -94,7 +87,20 @@ def run(config: Config, progress: bool = True) -> tuple[Result, nn.Module, list[
         sparsity_per_layer=bl.named_sparsity(model),
         seconds=time.perf_counter() - start,
     )
-    return result, model, _doubts(model, test, config)
+    content = collect(
+        model,
+        train,
+        test,
+        history=history,
+        unfamiliar=shuffled_features(test[0], config.seed),
+        names=Names(
+            TITLE, "digit", image_shape=(1, 8, 8), unfamiliar="the test digits, every pixel shuffled among them"
+        ),
+        origin=Origin("make demo", config.seed, {"torch": torch.__version__}, {"settings": str(config)}),
+        samples=config.samples,
+        seed=config.seed,
+    )
+    return result, model, content
 
 
 def _digits(test_part: float, seed: int) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
@@ -109,56 +115,13 @@ def _digits(test_part: float, seed: int) -> tuple[tuple[Tensor, Tensor], tuple[T
     return (x[:split], y[:split]), (x[split:], y[split:])
 
 
-def _doubts(model: nn.Module, test: tuple[Tensor, Tensor], config: Config, count: int = 5) -> list[Doubt]:
-    """The test digits of greatest predictive entropy."""
-    x, y = test
-    prediction = bl.predict(model, x, samples=config.samples, seed=config.seed)
-    return [
-        Doubt(
-            image=x[index].view(8, 8),
-            label=int(y[index]),
-            probabilities=prediction.mean[index],
-            entropy=prediction.entropy[index].item(),
-            mutual_information=prediction.mutual_information[index].item(),
-        )
-        for index in prediction.entropy.argsort(descending=True)[:count].tolist()
-    ]
-
-
-def write_report(folder: Path, config: Config, result: Result, model: nn.Module, doubts: list[Doubt]) -> Path:
-    """Write report.md, its picture, result.json and the network; return the report's path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    _draw(doubts, folder / "doubts.png")
+def write_report(folder: Path, config: Config, result: Result, model: nn.Module, content: Content) -> Path:
+    """Write report.html, result.json and the network; return the report's path."""
     bl.save(model, folder / "network.safetensors")
     record = {"config": asdict(config), "result": asdict(result), "torch": torch.__version__}
-    (folder / "result.json").write_text(json.dumps(record, indent=2) + "\n")
-    layers = ", ".join(f"{part:.1%}" for part in result.sparsity_per_layer.values())
-    rows = "\n".join(f"| {name} | {a} | {b} |" for name, a, b in _rows(result))
-    report = folder / "report.md"
-    report.write_text(
-        f"""# A digit classifier that knows what it does not know
-
-A {"-".join(map(str, config.sizes))} network for 8x8 digits, trained plainly and then as a Bayesian network
-(`{config.method}`, KL weight {config.beta}, {config.samples} posterior samples, seed {config.seed}),
-judged on digits it never saw.
-
-| | plain | Bayesian |
-|---|---|---|
-{rows}
-
-Weights that are noise by layer (log alpha > 3): {layers}. The run took {result.seconds:.0f} s.
-
-## The five digits it doubts most
-
-![The five most uncertain test digits with their predictive probabilities](doubts.png)
-
-Entropy is the total uncertainty in nats; mutual information is the part that comes from the weights and that
-more data would remove.
-
-The network is in `network.safetensors`: `bl.load("network.safetensors")`.
-"""
-    )
-    return report
+    write_atomically(folder / "result.json", (json.dumps(record, indent=2) + "\n").encode())
+    write_atomically(folder / "report.html", page(content).encode())
+    return folder / "report.html"
 
 
 def _rows(result: Result) -> list[tuple[str, str, str]]:
@@ -166,25 +129,6 @@ def _rows(result: Result) -> list[tuple[str, str, str]]:
     names = {"accuracy": "accuracy", "nll": "negative log-likelihood", "ece": "calibration error (15 bins)"}
     rows = [(label, f"{plain[name]:.4f}", f"{bayesian[name]:.4f}") for name, label in names.items()]
     return [*rows, ("weights that can go", "0.0 %", f"{100 * result.sparsity:.1f} %")]
-
-
-def _draw(doubts: list[Doubt], path: Path) -> None:
-    """One row per doubt: the digit and its predictive probabilities."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.5, 1.35 * len(doubts)), layout="constrained")
-    axes = figure.subplots(len(doubts), 2, width_ratios=[1, 4], squeeze=False)
-    for (picture, bars), doubt in zip(axes, doubts, strict=True):
-        picture.imshow(doubt.image.numpy(), cmap="gray_r")
-        picture.set_axis_off()
-        colours = ["tab:green" if digit == doubt.label else "tab:gray" for digit in range(10)]
-        bars.bar(range(10), doubt.probabilities.tolist(), color=colours)
-        bars.set(ylim=(0, 1), xticks=range(10), yticks=[0, 1])
-        bars.set_title(
-            f"true {doubt.label}   entropy {doubt.entropy:.2f}   mutual information {doubt.mutual_information:.2f}",
-            fontsize=9,
-        )
-    figure.savefig(path, dpi=120)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -199,14 +143,12 @@ def main(arguments: list[str] | None = None) -> None:
         config = replace(config, pretrain_epochs=3, epochs=6, ramp=3, samples=20)
     console = Console()
     console.print("Training a plain digit classifier, then its Bayesian counterpart (about 20 seconds) ...")
-    result, model, doubts = run(config)
-    report = write_report(chosen.out, config, result, model, doubts)
+    result, model, content = run(config)
+    report = write_report(chosen.out, config, result, model, content)
     table = Table("", "plain", "Bayesian", title="scikit-learn digits, test part")
     for row in _rows(result):
         table.add_row(*row)
     console.print(table)
-    names = ", ".join(f"a {doubt.label} ({doubt.entropy:.2f} nats)" for doubt in doubts)
-    console.print(f"It doubts most: {names}.")
     console.print(f"Report: {report}")
 
 

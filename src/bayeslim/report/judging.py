@@ -1,0 +1,116 @@
+"""The network's answers on labelled data, batch by batch, with all that a report needs of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from bayeslim.likelihoods.base import Likelihood
+from bayeslim.predictive.sample import predict
+from bayeslim.report.content import Draws
+
+__all__ = ["Judged", "as_classes", "judge"]
+
+BATCH = 1024
+REPETITIONS = 10
+COUNTS = (1, 2, 5, 10, 20, 50)
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Answers for every example; seeds and batches are those of `bl.evaluate`, and so are the scores."""
+
+    mean: Tensor
+    """Class probabilities (N, classes) or regression means (N, outputs)."""
+    variance: Tensor
+    """Total predictive variance, same shape."""
+    entropy: Tensor
+    """In nats, (N,) for classes."""
+    targets: Tensor
+    """Labels (N,) or values (N, outputs)."""
+    scores: dict[str, float]
+    """As of `bl.evaluate`."""
+    draws: Draws | None
+    """Errors by number of draws; None for fewer than 20 samples."""
+    lower: Tensor | None = None
+    """End of the central 95 % interval; regression only."""
+    upper: Tensor | None = None
+    """Its other end."""
+    position: Tensor | None = None
+    """Where the observed value lies in the predictive distribution, `P(Y <= y)`; regression only."""
+
+
+@torch.no_grad()
+def judge(model: nn.Module, data: tuple[Tensor, Tensor], likelihood: Likelihood, samples: int, seed: int) -> Judged:
+    """Predict all of `data` and keep what a report needs.
+
+    Args:
+        model: the network.
+        data: inputs and targets.
+        likelihood: that of its outputs.
+        samples: posterior samples.
+        seed: of the samples.
+
+    Example:
+        >>> judge(model, (x, y), bl.Categorical(), samples=100, seed=0).scores["accuracy"]
+    """
+    counts = [count for count in COUNTS if count * REPETITIONS <= samples]
+    columns: dict[str, list[Tensor]] = {}
+    wrong: list[list[Tensor]] = []
+    for index, (x, y) in enumerate(zip(data[0].split(BATCH), data[1].split(BATCH), strict=True)):
+        found = predict(
+            model,
+            x,
+            samples=samples,
+            likelihood=likelihood,
+            batch_size=len(x),
+            keep_samples=True,
+            seed=seed + index,
+        )
+        assert found.samples is not None and found.sample_variances is not None
+        y = likelihood.check_targets(y).to(found.mean.device)
+        means, variances = found.samples, found.sample_variances
+        batch = {
+            "mean": found.mean,
+            "variance": found.total,
+            "entropy": found.entropy,
+            "targets": y,
+            "density": likelihood.log_density(means, variances, y).double(),
+        }
+        if not likelihood.bounded:
+            batch["lower"], batch["upper"] = found.interval(0.95)
+            batch["position"] = torch.special.ndtr((y - means) / variances.sqrt()).mean(0)
+        for name, value in batch.items():
+            columns.setdefault(name, []).append(value.cpu())
+        wrong.append([_losses(means, y, count, likelihood.bounded) for count in counts])
+    joined = {name: torch.cat(parts) for name, parts in columns.items()}
+    scores = {"nll": -joined.pop("density").mean().item()}
+    scores |= likelihood.metrics(joined["mean"], joined["variance"], joined["targets"])
+    return Judged(**joined, scores=scores, draws=_draws(counts, wrong, likelihood.bounded))
+
+
+def as_classes(probabilities: Tensor) -> Tensor:
+    """Probabilities of classes (N, classes); one yes/no output becomes two of them."""
+    return torch.cat([1 - probabilities, probabilities], 1) if probabilities.shape[1] == 1 else probabilities
+
+
+def _losses(means: Tensor, y: Tensor, count: int, bounded: bool) -> Tensor:
+    """Wrong or not, or squared error: (repetitions, N), each from `count` draws of its own."""
+    averaged = means[: count * REPETITIONS].unflatten(0, (REPETITIONS, count)).mean(1)
+    if not bounded:
+        return (averaged - y).square().flatten(2).mean(2)
+    if y.ndim == 1:
+        return (averaged.argmax(-1) != y).double()
+    return ((averaged > 0.5) != (y > 0.5)).double().flatten(2).mean(2)
+
+
+def _draws(counts: list[int], batches: list[list[Tensor]], bounded: bool) -> Draws | None:
+    """Errors by number of draws, over all batches."""
+    if len(counts) < 2:
+        return None
+    errors = [torch.cat(losses, 1).double().mean(1) for losses in zip(*batches, strict=True)]
+    if not bounded:
+        errors = [error.sqrt() for error in errors]
+    return Draws(counts, [error.tolist() for error in errors], "error" if bounded else "rmse")

@@ -1,0 +1,75 @@
+"""Reports of runs in their folders."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import bayeslim as bl
+from bayeslim.cli import main
+from bayeslim.data.image_inputs import ImageInputs
+from bayeslim.data.preprocessing import Preprocessing
+from bayeslim.data.target import Target
+from bayeslim.data.text_inputs import TextInputs
+from bayeslim.report import write_report
+from bayeslim.report.of_run import collect_run, names_of
+from bayeslim.runs import Run
+
+HOSTILE = "</script><b>area"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A regression on a table of numbers and text, pruned at a threshold of its own."""
+    folder = tmp_path_factory.mktemp("table")
+    generator = np.random.default_rng(0)
+    lines = [f"{HOSTILE},place,price"]
+    for area, place in zip(generator.uniform(20, 90, 200), generator.choice(["north", "south"], 200), strict=True):
+        lines.append(f"{area:.3f},{place},{1000 * area + 9000 * (place == 'north') + generator.normal(0, 900):.2f}")
+    (folder / "homes <1>.csv").write_text("\n".join(lines) + "\n")
+    arguments = ["--data", str(folder / "homes <1>.csv"), "--target", "price", "--hidden", "8", "--epochs", "20"]
+    main(["train", *arguments, "--samples", "5", "--device", "cpu", "--out", str(folder / "run")])
+    main(["prune", str(folder / "run"), "--threshold", "4.5"])
+    return Run(folder / "run")
+
+
+def test_report_of_a_run(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "new" / "report.html"
+    assert write_report(run, file, tmp_path / "figures") == file
+    text = file.read_text()
+    assert "homes &lt;1&gt;.csv" in text and "<b>area" not in text and text.count("<script") == 2
+    assert (tmp_path / "figures" / "observed.pdf").is_file() and (tmp_path / "figures" / "observed.svg").is_file()
+    assert [found.name for found in file.parent.iterdir()] == ["report.html"]
+
+
+def test_content_of_a_run(run: Run) -> None:
+    content = collect_run(run)
+    direct = bl.evaluate(run.model("trained"), run.splits().test, samples=100)
+    assert content.scores["rmse"] == pytest.approx(direct["rmse"] * run.preprocessing.target.std)
+    assert content.pruning is not None
+    assert content.pruning.points[content.pruning.chosen].threshold == 4.5
+    assert content.origin.command == run.command and content.origin.seed == 0
+    assert content.origin.versions["torch"] == run.versions["torch"]
+    assert content.origin.settings["hidden"] == "(8,)" and "rows" not in content.origin.settings
+    assert content.features == [HOSTILE, "place=north", "place=south"]
+    cells = dict(content.certain[0].cells)
+    assert 20 <= float(cells[HOSTILE]) <= 90 and cells["place"] in ("north", "south")
+    assert content.observed is not None and 20_000 < np.median(content.observed.observed) < 90_000
+    assert content.training is not None and len(content.training.epochs) == 20
+
+
+def test_unfinished_run(run: Run, tmp_path: Path) -> None:
+    started = Run.create(tmp_path / "started", run.config, run.preprocessing, "bayeslim train")
+    with pytest.raises(FileNotFoundError, match="is not finished"):
+        write_report(started, tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_names_of_texts_and_images() -> None:
+    target = Target("mood", ("bad", "good"))
+    texts = names_of(Preprocessing(TextInputs(("to", "be"), 4), target), "texts")
+    assert texts.describe is not None
+    assert texts.describe(torch.tensor([0, 3, 1, 2])) == [("text", "be ? to")]
+    images = names_of(Preprocessing(ImageInputs((1, 2, 3)), target), "images")
+    assert images.image_shape == (1, 2, 3) and images.classes == ("bad", "good")
