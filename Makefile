@@ -7,7 +7,7 @@ INSTALLED := .venv/.installed
 .PHONY: help setup demo test slow lint types check clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -31,6 +31,13 @@ lint: $(INSTALLED)  ## formatting and lint
 
 types: $(INSTALLED)  ## static types of the package and its tests
 	$(BIN)/basedpyright
+
+.PHONY: docs docs-serve
+docs: $(INSTALLED)  ## build the documentation into build/site/; warnings are errors
+	$(BIN)/python -m mkdocs build --strict
+
+docs-serve: $(INSTALLED)  ## show the documentation at http://127.0.0.1:8000, rebuilt on every change
+	$(BIN)/python -m mkdocs serve
 
 check: lint types test  ## everything CI runs
 

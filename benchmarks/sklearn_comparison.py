@@ -108,7 +108,7 @@ def regression(seed: int) -> dict[str, Any]:
 
 
 def classification(seed: int) -> dict[str, Any]:
-    x, y = load_breast_cancer(return_X_y=True)
+    x, y = (np.asarray(part) for part in load_breast_cancer(return_X_y=True))
     rivals = {
         "BayesianMLPClassifier": lambda: BayesianMLPClassifier(random_state=seed),
         "MLPClassifier": lambda: make_pipeline(StandardScaler(), MLPClassifier(random_state=seed)),

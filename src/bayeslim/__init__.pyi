@@ -16,6 +16,7 @@ from bayeslim import moment_rules as moment_rules
 from bayeslim import optim as optim
 from bayeslim import posteriors as posteriors
 from bayeslim import priors as priors
+from bayeslim import pruning as pruning
 from bayeslim import schedules as schedules
 from bayeslim import selectors as selectors
 from bayeslim.analysis import refresh_batchnorm_ as refresh_batchnorm_

@@ -52,7 +52,7 @@ class Gaussian:
     Example:
         >>> x = Gaussian(torch.zeros(3), torch.ones(3))
         >>> torch.relu(2 * x + 1).std
-        tensor([1.4881, 1.4881, 1.4881])
+        tensor([1.4879, 1.4879, 1.4879])
     """
 
     def __init__(self, mean: Tensor, variance: Tensor, mode: Mode = "exact") -> None:

@@ -192,7 +192,7 @@ def judged(
 ) -> dict[str, Any]:
     """Scores of a trained network."""
     x, y = test
-    options = {**way(method), "samples": config.samples, "seed": 0}
+    options: dict[str, Any] = {**way(method), "samples": config.samples, "seed": 0}
     if method == "vdp-cov":  # one covariance pass for thousands of images takes a while
         x, y, outliers = (part[: config.cov_test_images] for part in (x, y, outliers))
         options["batch_size"] = config.cov_batch_size

@@ -258,8 +258,8 @@ class SpikeAndSlab:
     def _level_for(self, asked: float) -> float:
         """The smallest level at which the asked sparsity is reached; 0 if the hard threshold reaches it alone."""
         # Ranked by one measure in all layers, whichever the hard threshold is compared with.
-        pairs = [(part, group) for part in self._parts for group in self._hard_groups]
-        sizes = [part.layer.mean_square(part.weight, group).sqrt().flatten() for part, group in pairs]
+        squares = [part.layer.mean_square(part.weight, group) for part in self._parts for group in self._hard_groups]
+        sizes = [square.sqrt().flatten() for square in squares]
         levels = torch.cat([torch.zeros_like(sizes[0][:1]), *sizes]).unique()
         return smallest_level(levels, lambda level: pruned_part(self._judged(level)) >= asked)
 
