@@ -197,7 +197,7 @@ def judged(
         x, y, outliers = (part[: config.cov_test_images] for part in (x, y, outliers))
         options["batch_size"] = config.cov_batch_size
     record: dict[str, Any] = compared(model, x, y, outliers, options)
-    sweep = noise_sweep(model, x, y, SNRS, **options | {"samples": 50})
+    sweep = noise_sweep(model, x, y, SNRS, **{**options, "samples": 50})
     record["noise"] = [asdict(point) for point in sweep]
     plain = model.model if isinstance(model, CovarianceNetwork) else model
     by = "moments" if method.startswith("vdp") else "mean"
