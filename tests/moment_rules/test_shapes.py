@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bayeslim.gaussian import MOMENT_RULES, Gaussian
-from bayeslim.moment_rules import table
+from bayeslim.moment_rules import shapes, table
 from contracts.members import over
 from moment_rules.monte_carlo import Function, certain, uncertain
 
@@ -143,3 +143,10 @@ def test_every_rule_of_a_method_is_one_of_a_function() -> None:
         name = getattr(function, "__name__", "")
         if function is getattr(torch, name, None) and hasattr(Tensor, name) and name not in different:
             assert MOMENT_RULES[getattr(Tensor, name)] is rule, name
+
+
+def test_the_rules_of_lists_leave_plain_tensors_plain() -> None:
+    """So that a layer may call them whatever it holds."""
+    parts = [certain(2, 3), certain(2, 3, seed=1)]
+    assert torch.equal(shapes.cat(parts, -1), torch.cat(parts, -1))
+    assert torch.equal(shapes.stack(parts), torch.stack(parts))

@@ -82,19 +82,7 @@ def test_every_layer_exports(kind: str, estimator: str, strict: bool) -> None:
     assert torch.equal(output(program, x, 0), output(program, x, 1)) == (estimator not in SAMPLING)
 
 
-WHOLE = [
-    *("lenet", "vit", "resnet"),
-    *(
-        pytest.param(
-            name, marks=pytest.mark.xfail(strict=True, reason="dynamo does not dispatch torch.stack of a list")
-        )
-        for name in ("lstm", "gru")
-    ),
-]
-
-
-BY_TORCH = pytest.mark.filterwarnings("ignore:<class 'torch.autograd.function.Function'> should not:DeprecationWarning")
-"""dynamo makes an instance of the class where it meets an autograd function, and warns itself."""
+WHOLE = ["lenet", "vit", "resnet", "lstm", "gru"]
 
 
 def assert_same_moments(found: Any, network: nn.Module, x: Tensor) -> None:
@@ -105,7 +93,6 @@ def assert_same_moments(found: Any, network: nn.Module, x: Tensor) -> None:
     torch.testing.assert_close(found[1], variance, rtol=1e-4, atol=1e-8)
 
 
-@BY_TORCH
 @pytest.mark.parametrize("name", WHOLE)
 def test_the_moments_of_a_network_compile_into_one_graph(name: str) -> None:
     network, x = moments_network(name)
@@ -114,7 +101,6 @@ def test_the_moments_of_a_network_compile_into_one_graph(name: str) -> None:
     assert_same_moments(compiled(x), network, x)
 
 
-@BY_TORCH
 @pytest.mark.parametrize("name", WHOLE)
 def test_the_moments_of_a_network_export_strictly(name: str) -> None:
     network, x = moments_network(name)

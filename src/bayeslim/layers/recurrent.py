@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 from bayeslim.estimators import moments, taylor_moments
 from bayeslim.layers.base import BayesLayer
 from bayeslim.layers.linear import Linear
+from bayeslim.moment_rules.shapes import cat, stack
 from bayeslim.ops import LinearOp
 
 __all__ = ["GRU", "LSTM"]
@@ -140,10 +141,10 @@ class _Recurrent(nn.Module, ABC):
                 output, final = self._scan(cell, x, initial, valid, backwards=direction == 1)
                 outputs.append(output)
                 finals.append(final)
-            x = torch.cat(outputs, dim=-1)
+            x = cat(outputs, dim=-1)
             if index < self.num_layers - 1:
                 x = self.dropout(x)
-        stacked = tuple(torch.stack(parts) for parts in zip(*finals, strict=True))
+        stacked = tuple(stack(parts) for parts in zip(*finals, strict=True))
         return x, stacked if self.states > 1 else stacked[0]
 
     def _scan(
@@ -161,7 +162,7 @@ class _Recurrent(nn.Module, ABC):
                 state = tuple(torch.where(valid[time], a, b) for a, b in zip(new, state, strict=True))
                 output = torch.where(valid[time], new[0], 0.0)
             outputs.append(output)
-        return torch.stack(outputs[::-1] if backwards else outputs), state
+        return stack(outputs[::-1] if backwards else outputs), state
 
     def _start(self, x: Tensor, state: Any) -> State:
         if state is None:

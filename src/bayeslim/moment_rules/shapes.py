@@ -33,13 +33,16 @@ def moved(function: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
-def cat(tensors: Sequence[Gaussian | Tensor], dim: int = 0) -> Gaussian:
-    """Join along an axis; plain tensors among them have variance 0."""
+def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
+    """Join along an axis; plain tensors among Gaussians have variance 0, plain tensors alone stay so.
+
+    Under `torch.compile` call this instead of `torch.cat`, which does not see a Gaussian in a list there.
+    """
     return _joined(torch.cat, tensors, dim)
 
 
-def stack(tensors: Sequence[Gaussian | Tensor], dim: int = 0) -> Gaussian:
-    """Join along a new axis; plain tensors among them have variance 0."""
+def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
+    """Join along a new axis; see `cat`."""
     return _joined(torch.stack, tensors, dim)
 
 
@@ -66,7 +69,9 @@ def _pairs(amounts: Sequence[int]) -> list[tuple[int, int]]:
     return list(zip(amounts[::2], amounts[1::2], strict=True))
 
 
-def _joined(join: Callable[..., Tensor], parts: Sequence[Gaussian | Tensor], dim: int) -> Gaussian:
+def _joined(join: Callable[..., Tensor], parts: Sequence[Any], dim: int) -> Any:
+    if not any(isinstance(part, Gaussian) for part in parts):
+        return join(list(parts), dim)
     means = [part.mean if isinstance(part, Gaussian) else part for part in parts]
     variances = [part.variance if isinstance(part, Gaussian) else torch.zeros_like(part) for part in parts]
     return Gaussian.of(join(means, dim), join(variances, dim), mode_of(*parts))
