@@ -285,7 +285,11 @@ def main(arguments: list[str] | None = None) -> None:
             )
             (x, y), (x_test, y_test), strange = images
             images = (x[:1000], y[:1000]), (x_test[:100], y_test[:100]), strange[:100]
-        record = {"costs": costs(config, images[0])} if chosen.costs else run(config, images, console)
+        if chosen.costs:
+            ratio = _pass_ratio(build("vdp").to(chosen.device), images[0][0][: config.batch_size])
+            record = {"torch": torch.__version__, "costs": costs(config, images[0]), "pass_over_det": ratio}
+        else:
+            record = run(config, images, console)
     console.print(table(record), markup=False)
     if chosen.out is not None:
         chosen.out.parent.mkdir(parents=True, exist_ok=True)

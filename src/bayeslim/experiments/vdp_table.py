@@ -53,6 +53,8 @@ def _costs(record: dict[str, Any]) -> str:
         memory = f"{cost['peak_bytes'] / base['peak_bytes']:.2f}" if base["peak_bytes"] else "-"
         time = cost["milliseconds"]
         lines.append(f"| {name} | {time:.3g} | {time / base['milliseconds']:.2f} | {memory} |")
+    if "pass_over_det" in record:
+        lines += ["", f"One moments pass takes {record['pass_over_det']:.2f} times as long as a plain one."]
     return "\n".join(lines)
 
 
