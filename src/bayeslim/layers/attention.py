@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from bayeslim.layers.base import BayesLayer
 from bayeslim.layers.linear import Linear
+from bayeslim.moment_rules.attention import additive_mask
 from bayeslim.ops import LinearOp
 
 __all__ = ["MultiheadAttention", "TransformerEncoderLayer"]
@@ -142,10 +143,10 @@ class MultiheadAttention(nn.Module):
         """Both masks as one term to add to the scores, (batch, heads or 1, length, source)."""
         total: Tensor | None = None
         if attn_mask is not None:
-            total = _additive(attn_mask, q)
+            total = additive_mask(attn_mask, q.dtype)
             total = total[None, None] if total.ndim == 2 else total.unflatten(0, (-1, self.num_heads))
         if key_padding_mask is not None:
-            padding = _additive(key_padding_mask, q)[:, None, None]
+            padding = additive_mask(key_padding_mask, q.dtype)[:, None, None]
             total = padding if total is None else total + padding
         if total is not None and total.shape[-1] < k.shape[1]:
             total = F.pad(total, (0, k.shape[1] - total.shape[-1]))
@@ -205,13 +206,6 @@ class MultiheadAttention(nn.Module):
 
 def _own(parameter: Tensor | None) -> nn.Parameter | None:
     return None if parameter is None else nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
-
-
-def _additive(mask: Tensor, like: Tensor) -> Tensor:
-    """A boolean mask (True forbids) as a term to add to the scores; a floating one as it is."""
-    if mask.dtype != torch.bool:
-        return mask.to(like.dtype)
-    return torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask, -torch.inf)
 
 
 class TransformerEncoderLayer(nn.Module):

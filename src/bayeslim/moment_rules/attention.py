@@ -13,7 +13,7 @@ from bayeslim.gaussian import Gaussian
 from bayeslim.moment_rules.arithmetic import bilinear, mean_of, mode_of
 from bayeslim.moment_rules.norms import dropout
 
-__all__ = ["log_softmax", "multi_head_attention_forward", "scaled_dot_product_attention", "softmax"]
+__all__ = ["additive_mask", "log_softmax", "multi_head_attention_forward", "scaled_dot_product_attention", "softmax"]
 
 
 def softmax(input: Gaussian, dim: int = -1, _stacklevel: int = 3, dtype: torch.dtype | None = None) -> Gaussian:
@@ -170,10 +170,10 @@ def multi_head_attention_forward(
     q, k, v = (torch.permute(part.unflatten(-1, (num_heads, -1)), (1, 2, 0, 3)) for part in (q, k, v))
     mask = None
     if attn_mask is not None:
-        mask = _additive(attn_mask, q.dtype)
+        mask = additive_mask(attn_mask, q.dtype)
         mask = mask if mask.ndim == 2 else mask.unflatten(0, (-1, num_heads))
     if key_padding_mask is not None:
-        padding = _additive(key_padding_mask, q.dtype)[:, None, None]
+        padding = additive_mask(key_padding_mask, q.dtype)[:, None, None]
         mask = padding if mask is None else mask + padding
     mixed: Any = F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, dropout_p=dropout_p if training else 0.0, is_causal=is_causal and mask is None
@@ -183,7 +183,7 @@ def multi_head_attention_forward(
     return output[:, 0] if unbatched else output, None
 
 
-def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+def additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """A boolean mask (True forbids) as a term to add to the scores; a floating one as it is."""
     if mask.dtype != torch.bool:
         return mask.to(dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,7 +56,7 @@ class Block:
                 sums.addcmul_(decay, value, value=factor)
 
 
-class Sampler(torch.optim.Optimizer):
+class Sampler(torch.optim.Optimizer, ABC):
     """A torch optimiser that adds noise; subclasses say how one block of weights moves.
 
     The noise of a piece of a parameter in its step `t` is a function of (`seed`, `t`, place) alone. No random
@@ -97,9 +98,9 @@ class Sampler(torch.optim.Optimizer):
             raise ValueError(f"`temperature` must not be negative, got {temperature!r}: 0 adds no noise")
         check_seed(group["seed"])
 
+    @abstractmethod
     def update(self, group: dict[str, Any], block: Block) -> None:
         """Move the weights of `block` and their state, in place."""
-        raise NotImplementedError
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
