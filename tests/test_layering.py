@@ -7,6 +7,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "src" / "bayeslim"
 ORDER = [
+    "suggestion",
     "train_config",
     "randomness",
     "evaluation_mode",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Iterable
 
@@ -17,6 +16,7 @@ from bayeslim.data.preprocessing import Inputs, Preprocessing
 from bayeslim.data.text_inputs import TextInputs
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.randomness import seeded
+from bayeslim.suggestion import did_you_mean
 from bayeslim.train_config import TrainConfig
 
 __all__ = ["MODELS", "build_network", "check_name", "likelihood_for", "resolved_device"]
@@ -124,8 +124,7 @@ def check_name(option: str, name: str, known: Iterable[str]) -> None:
     """Raise ValueError with the names most like `name` unless it is known."""
     names = list(known)
     if name not in names:
-        close = difflib.get_close_matches(name, names, 3, 0.4)
-        hint = f"did you mean {' or '.join(close)}? " if close else ""
+        hint = did_you_mean(name, names)
         raise ValueError(f"{option} {name!r} is not known: {hint}Choose from {', '.join(names)}")
 
 

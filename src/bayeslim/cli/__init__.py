@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+
+from bayeslim.suggestion import did_you_mean
 
 __all__ = ["COMMANDS", "main"]
 
@@ -64,8 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"bayeslim {version('bayeslim')}")
         return 0
     if args[0] not in COMMANDS:
-        close = difflib.get_close_matches(args[0], COMMANDS, 2, 0.4)
-        hint = f"did you mean {' or '.join(close)}? " if close else ""
+        hint = did_you_mean(args[0], COMMANDS, most=2)
         print(f"bayeslim: unknown command {args[0]!r}: {hint}`bayeslim --help` lists them", file=sys.stderr)
         return 2
     try:

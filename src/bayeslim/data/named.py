@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib.util
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from bayeslim.data.tabular import UCI_NAMES, uci
 from bayeslim.data.target import Target, Task
 from bayeslim.data.text import imdb
 from bayeslim.data.text_inputs import TextInputs
+from bayeslim.suggestion import did_you_mean
 
 __all__ = ["NAMED", "load_problem"]
 
@@ -128,8 +128,7 @@ def load_problem(
             raise ValueError(f"--target, --task and --impute are for your own tables; {data} needs none of them")
         return NAMED[data](seed, rows)
     if not Path(data).exists():
-        close = difflib.get_close_matches(data, NAMED, 3, 0.4)
-        hint = f"did you mean {' or '.join(close)}? " if close else ""
+        hint = did_you_mean(data, NAMED)
         raise FileNotFoundError(
             f"{data!r} is neither a file or folder nor a known data set: {hint}The sets are {', '.join(NAMED)}"
         )

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.analysis import GradientSNR, truncate_scales_
+from bayeslim.experiments.record import write_record
 from bayeslim.posteriors import KTied, MeanField
 from bayeslim.randomness import derived_seed, seeded
 from bayeslim.schedules import Progress
@@ -281,9 +282,7 @@ def main(arguments: list[str] | None = None) -> None:
         record = run(config, load_images(chosen.root, chosen.device), chosen.device, console)
     if set(record["config"]["ranks"]) == set(Config.ranks):
         console.print(table(record), markup=False)
-    if chosen.out is not None:
-        chosen.out.parent.mkdir(parents=True, exist_ok=True)
-        chosen.out.write_text(json.dumps(record, indent=1) + "\n")
+    write_record(chosen.out, record)
 
 
 if __name__ == "__main__":

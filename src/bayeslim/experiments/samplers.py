@@ -31,6 +31,7 @@ import torch
 from rich.console import Console
 
 import bayeslim as bl
+from bayeslim.experiments.record import write_record
 from bayeslim.experiments.samplers_methods import METHODS, Config, Data, Outcome
 from bayeslim.experiments.samplers_table import table
 from bayeslim.predictive import Snapshots
@@ -119,9 +120,7 @@ def main(arguments: list[str] | None = None) -> None:
             images = (x[:1000], y[:1000]), (x_test[:200], y_test[:200])
         record = run(config, images, console)
     console.print(table(record), markup=False)
-    if chosen.out is not None:
-        chosen.out.parent.mkdir(parents=True, exist_ok=True)
-        chosen.out.write_text(json.dumps(record, indent=1) + "\n")
+    write_record(chosen.out, record)
 
 
 if __name__ == "__main__":

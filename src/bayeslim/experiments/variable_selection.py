@@ -16,7 +16,6 @@ The paper has 5 and 4 selected inputs swapped between examples 1 and 3: the supp
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from bayeslim.data.sparse_examples import Ex1Variant, sparse_regression
+from bayeslim.experiments.record import write_record
 from bayeslim.feature_selection import Recipe
 from bayeslim.feature_selection.selection import selection_errors, zero_part
 from bayeslim.feature_selection.stack import Task, fit_stack, inputs_used, network_of, stack_losses, stacked_mlp
@@ -180,9 +180,7 @@ def main(arguments: list[str] | None = None) -> None:
     console = Console()
     record = run(config, chosen.device, console)
     console.print(table(record), markup=False)
-    if chosen.out is not None:
-        chosen.out.parent.mkdir(parents=True, exist_ok=True)
-        chosen.out.write_text(json.dumps(record, indent=1) + "\n")
+    write_record(chosen.out, record)
 
 
 if __name__ == "__main__":

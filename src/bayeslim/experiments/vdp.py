@@ -33,6 +33,7 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.analysis import SNRS, infidelity, magnitude_curve, noise_sweep, sensitivity_max
+from bayeslim.experiments.record import write_record
 from bayeslim.experiments.vdp_table import table
 from bayeslim.full_covariance import full_covariance
 from bayeslim.gaussian import Gaussian
@@ -291,9 +292,7 @@ def main(arguments: list[str] | None = None) -> None:
         else:
             record = run(config, images, console)
     console.print(table(record), markup=False)
-    if chosen.out is not None:
-        chosen.out.parent.mkdir(parents=True, exist_ok=True)
-        chosen.out.write_text(json.dumps(record, indent=1) + "\n")
+    write_record(chosen.out, record)
 
 
 if __name__ == "__main__":

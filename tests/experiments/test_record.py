@@ -1,0 +1,27 @@
+"""Records of experiments as files."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bayeslim.experiments.record import write_record
+
+
+def test_a_record_comes_back_and_folders_are_made(tmp_path: Path) -> None:
+    write_record(tmp_path / "new" / "a.json", {"x": [1, 2.5]})
+    assert json.loads((tmp_path / "new" / "a.json").read_text()) == {"x": [1, 2.5]}
+
+
+def test_without_a_path_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_record(None, {"x": 1})
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_json_cannot_hold_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    write_record(file, {"x": 1})
+    with pytest.raises(TypeError):
+        write_record(file, {"x": object()})
+    assert json.loads(file.read_text()) == {"x": 1}
