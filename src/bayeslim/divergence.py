@@ -31,8 +31,12 @@ def kl_divergence(posterior: Posterior, prior: Prior) -> Tensor:
         >>> kl_divergence(MeanField(torch.zeros(2, 2), scale=1.0), Normal(0.0, 1.0)).item()
         0.0
     """
-    mean, variance = posterior.mean(), posterior.variance()
-    if mean.dtype in (torch.float16, torch.bfloat16):
-        mean, variance = mean.float(), variance.float()
-    terms, kept = prior.kl(mean, variance), posterior.kept()
-    return (terms if kept is None else terms * kept).sum() + posterior.total_correlation()
+    mean, kept = posterior.mean(), posterior.kept()
+    if kept is not None:
+        return (prior.kl(_full(mean), _full(posterior.variance())) * kept).sum() + posterior.total_correlation()
+    return prior.total(_full(mean), _full(posterior.log_std())) + posterior.total_correlation()
+
+
+def _full(tensor: Tensor) -> Tensor:
+    """In float32 at least: sums over many weights need it."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

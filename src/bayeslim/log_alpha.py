@@ -5,7 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["log_alpha"]
+__all__ = ["SMALLEST_MEAN", "log_alpha"]
+
+SMALLEST_MEAN = 1e-8
+"""What a smaller `|mean|` counts as: Molchanov et al. 2017's own code and the dissertation, eq. 3.20."""
 
 
 def log_alpha(mean: Tensor, variance: Tensor) -> Tensor:
@@ -28,5 +31,4 @@ def log_alpha(mean: Tensor, variance: Tensor) -> Tensor:
         tensor([0.0000, 4.6052])
     """
     floor = torch.finfo(mean.dtype).tiny
-    # 1e-8 on |mean|: Molchanov et al. 2017's own code and the dissertation, eq. 3.20.
-    return variance.clamp_min(floor).log() - 2 * mean.abs().clamp_min(1e-8).log()
+    return variance.clamp_min(floor).log() - 2 * mean.abs().clamp_min(SMALLEST_MEAN).log()

@@ -38,6 +38,11 @@ class Posterior(nn.Module, ABC):
     def variance(self) -> Tensor:
         """The marginal variance of every weight, in float32 where the parameters are float16."""
 
+    def log_std(self) -> Tensor:
+        """The log of the marginal standard deviations, in float32 at least where the parameters are float16."""
+        variance = self.variance()
+        return 0.5 * variance.clamp_min(torch.finfo(variance.dtype).tiny).log()
+
     @abstractmethod
     def rsample(self) -> Tensor:
         """Draw one weight tensor, differentiable with respect to the parameters."""

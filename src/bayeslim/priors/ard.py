@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bayeslim.log_alpha import log_alpha
 from bayeslim.priors.base import Prior, log_variance
+from bayeslim.priors.total import of_log_alpha
 
 __all__ = ["ARD", "GammaARD"]
 
@@ -30,6 +31,12 @@ class ARD(Prior):
     def kl(self, mean: Tensor, variance: Tensor) -> Tensor:
         """See the class docstring."""
         return 0.5 * F.softplus(-log_alpha(mean, variance))
+
+    def total(self, mean: Tensor, log_std: Tensor) -> Tensor:
+        """See `Prior.total`: the slope by `ln alpha` is `-sigmoid(-ln alpha) / 2`."""
+        return of_log_alpha(
+            lambda la: F.softplus(-la).mul_(0.5), lambda la: la.neg().sigmoid_().mul_(-0.5), mean, log_std
+        )
 
     def config(self) -> dict[str, Any]:
         """Nothing to configure."""

@@ -21,6 +21,14 @@ class Prior(nn.Module, ABC):
     def kl(self, mean: Tensor, variance: Tensor) -> Tensor:
         """`KL(N(mean, variance) || p)` of every weight, in nats, constants included."""
 
+    def total(self, mean: Tensor, log_std: Tensor) -> Tensor:
+        """The sum of `kl` over all weights, from the log of the standard deviation; a member may know a faster way."""
+        return self.kl(mean, (2 * log_std).exp()).sum()
+
+    def as_normal(self, mean: Tensor) -> tuple[float, float] | None:
+        """Mean and standard deviation, if the prior is one and the same normal for all weights of such a tensor."""
+        return None
+
     @abstractmethod
     def config(self) -> dict[str, Any]:
         """The keyword arguments that rebuild this prior (tensors excepted: they are buffers)."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from bayeslim.log_alpha import log_alpha
 from bayeslim.posteriors.base import Posterior
 from bayeslim.priors.base import Prior
+from bayeslim.priors.total import of_log_alpha
 
 __all__ = ["LogUniform"]
 
@@ -51,10 +52,16 @@ class LogUniform(Prior):
         """See the class docstring."""
         la = log_alpha(mean, variance)
         if self.fit == "molchanov":
-            return 0.5 * F.softplus(-la) + K1 * torch.sigmoid(-(K2 + K3 * la))
+            return _molchanov(la)
         alpha = la.clamp(max=0.0).exp()  # rounding may put alpha a hair above 1
         polynomial = alpha * (C1 + alpha * (C2 + alpha * C3))
         return KINGMA_CONSTANT - 0.5 * la - polynomial
+
+    def total(self, mean: Tensor, log_std: Tensor) -> Tensor:
+        """See `Prior.total`."""
+        if self.fit == "molchanov":
+            return of_log_alpha(_molchanov, _molchanov_slope, mean, log_std)
+        return super().total(mean, log_std)
 
     def check(self, posterior: Posterior) -> None:
         """Refuse Kingma's polynomial where `alpha` may exceed 1."""
@@ -72,3 +79,12 @@ class LogUniform(Prior):
     def extra_repr(self) -> str:
         """Arguments for `repr`."""
         return f"fit={self.fit!r}"
+
+
+def _molchanov(la: Tensor) -> Tensor:
+    return 0.5 * F.softplus(-la) + K1 * torch.sigmoid(-(K2 + K3 * la))
+
+
+def _molchanov_slope(la: Tensor) -> Tensor:
+    bump = torch.sigmoid(-(K2 + K3 * la))
+    return (bump * (bump - 1)).mul_(K1 * K3).sub_(la.neg().sigmoid_(), alpha=0.5)

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from bayeslim.priors.base import Prior, log_variance
+from bayeslim.priors.total import differentiated
 
 __all__ = ["HeNormal", "Normal"]
 
@@ -18,6 +19,23 @@ def normal_kl(mean: Tensor, variance: Tensor, prior_mean: Any, prior_std: Any) -
     log_std = prior_std.log() if isinstance(prior_std, Tensor) else math.log(prior_std)
     quadratic = ((mean - prior_mean).square() + variance) / (2 * prior_std**2)
     return log_std - 0.5 * log_variance(variance) + quadratic - 0.5
+
+
+def normal_total(mean: Tensor, log_std: Tensor, prior_mean: float, prior_std: float) -> Tensor:
+    """The sum of `normal_kl`, with the slopes `(m - m0) / s0^2` and, by the log of s, `s^2 / s0^2 - 1`."""
+    precision = prior_std**-2
+
+    def value(mean: Tensor, log_std: Tensor) -> tuple[Tensor, Tensor]:
+        std = log_std.exp()
+        distance = (mean - prior_mean if prior_mean else mean).flatten()
+        quadratic = 0.5 * precision * (distance.dot(distance) + std.flatten().dot(std.flatten()))
+        return quadratic - log_std.sum() + mean.numel() * (math.log(prior_std) - 0.5), std
+
+    def slopes(mean: Tensor, std: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        by_mean = (mean - prior_mean if prior_mean else mean) * (precision * g)
+        return by_mean, std.square().mul_(precision * g).sub_(g)
+
+    return differentiated(value, slopes, mean, log_std)
 
 
 def _all(value: float | Tensor, test: Callable[[Any], Any]) -> bool:
@@ -59,6 +77,15 @@ class Normal(Prior):
         """See the class docstring."""
         return normal_kl(mean, variance, self.mean, self.std)
 
+    def total(self, mean: Tensor, log_std: Tensor) -> Tensor:
+        """See `Prior.total`."""
+        found = self.as_normal(mean)
+        return super().total(mean, log_std) if found is None else normal_total(mean, log_std, *found)
+
+    def as_normal(self, mean: Tensor) -> tuple[float, float] | None:
+        """See `Prior.as_normal`."""
+        return None if isinstance(self.mean, Tensor) or isinstance(self.std, Tensor) else (self.mean, self.std)
+
     def config(self) -> dict[str, Any]:
         """Mean and standard deviation, where they are floats."""
         pairs = {"mean": self.mean, "std": self.std}
@@ -82,8 +109,15 @@ class HeNormal(Prior):
 
     def kl(self, mean: Tensor, variance: Tensor) -> Tensor:
         """See the class docstring."""
-        std = math.sqrt(2 / mean[0].numel()) if mean.ndim > 1 else 1.0
-        return normal_kl(mean, variance, 0.0, std)
+        return normal_kl(mean, variance, *self.as_normal(mean))
+
+    def total(self, mean: Tensor, log_std: Tensor) -> Tensor:
+        """See `Prior.total`."""
+        return normal_total(mean, log_std, *self.as_normal(mean))
+
+    def as_normal(self, mean: Tensor) -> tuple[float, float]:
+        """See `Prior.as_normal`."""
+        return 0.0, math.sqrt(2 / mean[0].numel()) if mean.ndim > 1 else 1.0
 
     def config(self) -> dict[str, Any]:
         """Nothing to configure."""

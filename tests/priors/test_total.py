@@ -1,0 +1,54 @@
+"""Sums of KLs with closed slopes against the elementwise KL and its derivatives."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from bayeslim.priors import ARD, GammaARD, HeNormal, LogUniform, Normal, Prior, ScaleMixture, StudentT
+
+PRIORS: dict[str, Prior] = {
+    "normal": Normal(),
+    "shifted": Normal(0.4, 0.3),
+    "tensor": Normal(torch.linspace(-1, 1, 12, dtype=torch.float64).view(3, 4), 0.5),
+    "he": HeNormal(),
+    "ard": ARD(),
+    "gamma": GammaARD(),
+    "molchanov": LogUniform(),
+    "student": StudentT(),
+    "mixture": ScaleMixture(),
+}
+
+
+def parameters() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    mean = torch.randn(3, 4, dtype=torch.float64, generator=generator)
+    log_std = torch.randn(3, 4, dtype=torch.float64, generator=generator) - 1
+    return mean.requires_grad_(), log_std.requires_grad_()
+
+
+@pytest.mark.parametrize("name", PRIORS)
+def test_value_and_slopes(name: str) -> None:
+    prior, (mean, log_std) = PRIORS[name], parameters()
+    found, expected = prior.total(mean, log_std), prior.kl(mean, (2 * log_std).exp()).sum()
+    torch.testing.assert_close(found, expected)
+    slopes = torch.autograd.grad(3 * found, (mean, log_std))
+    torch.testing.assert_close(slopes, torch.autograd.grad(3 * expected, (mean, log_std)))
+
+
+@pytest.mark.parametrize("name", ["normal", "ard", "molchanov"])
+def test_of_many_networks_at_once(name: str) -> None:
+    prior, (mean, log_std) = PRIORS[name], parameters()
+    found = torch.vmap(torch.func.grad(prior.total, argnums=(0, 1)))(mean, log_std)
+    alone = [torch.func.grad(prior.total, argnums=(0, 1))(m, s) for m, s in zip(mean, log_std, strict=True)]
+    torch.testing.assert_close(found, tuple(torch.stack(part) for part in zip(*alone, strict=True)))
+
+
+@pytest.mark.parametrize("name", ["normal", "ard", "molchanov"])
+@pytest.mark.parametrize("log_scale", [-800.0, -69.0, 0.0, 44.0])
+@pytest.mark.parametrize("size", [0.0, 1e-30, 1.0, 1e15])
+def test_extremes_stay_finite(name: str, log_scale: float, size: float) -> None:
+    mean, log_std = torch.full((2,), size, requires_grad=True), torch.full((2,), log_scale, requires_grad=True)
+    total = PRIORS[name].total(mean, log_std)
+    total.backward()
+    assert total.isfinite() and mean.grad is not None and log_std.grad is not None
+    assert mean.grad.isfinite().all() and log_std.grad.isfinite().all()
