@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from bayeslim.gaussian import Gaussian, Mode
+from bayeslim.noise import normal_like
 from bayeslim.ops import LinearOp, Op
 from bayeslim.posteriors.base import Posterior, wide
 
@@ -61,8 +62,8 @@ def local_reparam(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor
     training, not for prediction there (see `independent_draws`).
     """
     mean = op(x, posterior.mean(), bias_mean(bias))
-    std = _output_variance(posterior, op, x, bias).clamp_min(VARIANCE_FLOOR).sqrt()
-    return torch.addcmul(mean, std.to(mean.dtype), torch.randn_like(mean))
+    std = (_output_variance(posterior, op, x, bias) + VARIANCE_FLOOR).sqrt()
+    return torch.addcmul(mean, std.to(mean.dtype), normal_like(mean))
 
 
 def flipout(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:

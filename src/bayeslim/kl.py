@@ -2,45 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 import torch
 from torch import Tensor, nn
 
 from bayeslim.divergence import kl_divergence
 from bayeslim.layers.base import BayesLayer
+from bayeslim.posteriors.mean_field import MeanField
 
-__all__ = ["kl", "named_kl"]
+__all__ = ["kl", "named_kl", "normal_priors"]
 
 
-def named_kl(model: nn.Module) -> dict[str, Tensor]:
+def normal_priors(model: nn.Module) -> dict[object, tuple[float, float]]:
+    """Mean and standard deviation of the prior of every `MeanField` that has a plain normal one: see `kl_alongside`."""
+    layers = (module for module in model.modules() if isinstance(module, BayesLayer))
+    pairs = (pair for layer in layers for pair in layer.posteriors_and_priors())
+    normal = ((q, p.as_normal(q.loc)) for q, p in pairs if isinstance(q, MeanField))
+    return {posterior: prior for posterior, prior in normal if prior is not None}
+
+
+def named_kl(model: nn.Module, known: Mapping[object, Tensor] | None = None) -> dict[str, Tensor]:
     """The KL of every Bayesian layer by its name in `model`, each summed over weights, in nats.
 
     A posterior that several layers share is counted once, with the first of them.
+
+    Args:
+        model: the network.
+        known: KLs that need not be computed again, by posterior.
 
     Example:
         >>> named_kl(nn.Sequential(Linear(2, 2), nn.ReLU(), Linear(2, 1))).keys()
         dict_keys(['0', '2'])
     """
-    seen: set[int] = set()
     result: dict[str, Tensor] = {}
-    for name, module in model.named_modules():
-        if not isinstance(module, BayesLayer):
-            continue
-        pairs = [(q, p) for q, p in module.posteriors_and_priors() if id(q) not in seen]
-        seen.update(id(q) for q, _ in pairs)
-        if pairs:
-            result[name] = torch.stack([kl_divergence(q, p) for q, p in pairs]).sum()
+    for name, term in _terms(model, known):
+        result[name] = result[name] + term if name in result else term
     return result
 
 
-def kl(model: nn.Module) -> Tensor:
+def kl(model: nn.Module, known: Mapping[object, Tensor] | None = None) -> Tensor:
     """`KL(q || p)` summed over all Bayesian layers, in nats; 0 for a network without any.
+
+    Args:
+        model: the network.
+        known: KLs that need not be computed again, by posterior.
 
     Example:
         >>> kl(Linear(2, 2)).shape
         torch.Size([])
     """
-    terms = list(named_kl(model).values())
+    terms = [term for _, term in _terms(model, known)]
     if terms:
         return torch.stack(terms).sum()
     parameter = next(model.parameters(), None)
     return torch.zeros(()) if parameter is None else parameter.new_zeros(())
+
+
+def _terms(model: nn.Module, known: Mapping[object, Tensor] | None) -> Iterator[tuple[str, Tensor]]:
+    """The KL of every posterior, once, with the name of the first layer that holds it."""
+    seen: set[int] = set()
+    for name, module in model.named_modules():
+        if isinstance(module, BayesLayer):
+            for posterior, prior in module.posteriors_and_priors():
+                if id(posterior) not in seen:
+                    seen.add(id(posterior))
+                    ready = None if known is None else known.get(posterior)
+                    yield name, kl_divergence(posterior, prior) if ready is None else ready

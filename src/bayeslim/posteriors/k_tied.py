@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from bayeslim.noise import normal_like
 from bayeslim.ops import Op
 from bayeslim.posteriors.base import Posterior, wide
 
@@ -64,16 +65,22 @@ class KTied(Posterior):
 
     def scale(self) -> Tensor:
         """The standard deviations, in the shape of the weight."""
-        product = wide(self.log_out).exp() @ wide(self.log_in).exp().T
-        return product.view(self.loc.shape)
+        u, v = wide(self.log_in).exp(), wide(self.log_out).exp()
+        if torch.compiler.is_compiling():  # as a sum the compiler need not store it
+            return torch.stack([v[:, r, None] * u[:, r] for r in range(self.k)]).sum(0).view(self.loc.shape)
+        return (v @ u.T).view(self.loc.shape)
 
     def variance(self) -> Tensor:
         """`scale^2`."""
         return self.scale().square()
 
+    def log_std(self) -> Tensor:
+        """`ln scale`."""
+        return self.scale().log()
+
     def rsample(self) -> Tensor:
         """`loc + scale * noise`."""
-        return torch.addcmul(self.loc, self.scale().to(self.loc.dtype), torch.randn_like(self.loc))
+        return torch.addcmul(self.loc, self.scale().to(self.loc.dtype), normal_like(self.loc))
 
     def config(self) -> dict[str, float | int | None]:
         """The rank; the factors themselves are parameters."""

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from bayeslim.noise import normal_like
 from bayeslim.ops import Op
 from bayeslim.posteriors.base import Posterior, wide
 
@@ -60,7 +61,7 @@ class MatrixNormal(Posterior):
 
     def rsample(self) -> Tensor:
         """`M + L_out Z L_in^T`."""
-        noise = torch.randn_like(self.loc).flatten(1)
+        noise = normal_like(self.loc).flatten(1)
         deviation = cholesky(self.out_factor) @ noise @ cholesky(self.in_factor).T
         return self.loc + deviation.view(self.loc.shape)
 

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from bayeslim.joint_draw import drawn, spread
 from bayeslim.posteriors.base import (
     Posterior,
     soft_upper_bound,
@@ -18,6 +19,9 @@ __all__ = ["MeanField", "fan_in_mean_field"]
 
 DEFAULT_SCALE = math.exp(-5.0)
 """`ln variance = -10`: Molchanov et al. 2017's own code."""
+
+LOG_OF_NOTHING = -800.0
+"""The log of a standard deviation of 0: its exponential is 0 even in float64, and the KL stays finite."""
 
 
 class MeanField(Posterior):
@@ -56,9 +60,10 @@ class MeanField(Posterior):
     def set_scale_(self, scale: float | Tensor) -> None:
         """Set the standard deviations, to one value or to a tensor in the shape of the weight; 0 is exact."""
         if isinstance(scale, Tensor):
-            self.log_scale.copy_(soft_upper_bound_inverse(scale.log(), self.log_max_scale))
+            raw = soft_upper_bound_inverse(scale.log(), self.log_max_scale)
+            self.log_scale.copy_(raw.clamp_min(LOG_OF_NOTHING))
         else:
-            log_scale = math.log(scale) if scale > 0 else -math.inf
+            log_scale = math.log(scale) if scale > 0 else LOG_OF_NOTHING
             self.log_scale.fill_(soft_upper_bound_inverse(log_scale, self.log_max_scale))
 
     def mean(self) -> Tensor:
@@ -67,12 +72,15 @@ class MeanField(Posterior):
 
     def variance(self) -> Tensor:
         """`exp(2 log_scale)`."""
-        return (2 * self._bounded_log_scale()).exp()
+        return spread(self, self.loc, self.log_std())
+
+    def log_std(self) -> Tensor:
+        """`log_scale`, below its bound."""
+        return soft_upper_bound(wide(self.log_scale), self.log_max_scale)
 
     def rsample(self) -> Tensor:
         """`loc + scale * noise`."""
-        scale = self._bounded_log_scale().exp().to(self.loc.dtype)
-        return torch.addcmul(self.loc, scale, torch.randn_like(self.loc))
+        return drawn(self, self.loc, self.log_std())
 
     def config(self) -> dict[str, float | int | None]:
         """The bound; the scales themselves are parameters."""
@@ -80,9 +88,6 @@ class MeanField(Posterior):
             return {}
         bound = math.exp(self.log_max_scale)
         return {"scale": 0.5 * bound, "max_scale": bound}  # the default scale may exceed the bound
-
-    def _bounded_log_scale(self) -> Tensor:
-        return soft_upper_bound(wide(self.log_scale), self.log_max_scale)
 
 
 def fan_in_mean_field(init: Tensor, ratio: float = 0.1, **options: float) -> MeanField:

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from bayeslim.noise import normal_like
 from bayeslim.posteriors.base import (
     Posterior,
     soft_upper_bound,
@@ -58,7 +59,7 @@ class Multiplicative(Posterior):
     def rsample(self) -> Tensor:
         """`loc + loc * sqrt(alpha) * noise`."""
         deviation = (0.5 * self._bounded_log_alpha()).exp().to(self.loc.dtype) * self.loc
-        return torch.addcmul(self.loc, deviation, torch.randn_like(self.loc))
+        return torch.addcmul(self.loc, deviation, normal_like(self.loc))
 
     def config(self) -> dict[str, float | int | None]:
         """The bound; the rates themselves are parameters."""

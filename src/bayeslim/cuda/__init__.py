@@ -1,0 +1,1 @@
+"""Triton kernels: each does in one pass what eager operations do in many. Imported only where CUDA is."""

@@ -1,0 +1,205 @@
+"""Drawing and KL in one pass against the two apart: values, gradients, and when it keeps out of the way."""
+
+import copy
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+import bayeslim as bl
+from bayeslim.joint_draw import drawn, kl_alongside, spread
+from bayeslim.kl import normal_priors
+from bayeslim.priors import HeNormal, Normal, Prior
+from bayeslim.training import Nelbo
+
+PRIORS = {"unit": Normal(), "shifted": Normal(0.3, 0.2), "he": HeNormal()}
+
+
+ESTIMATORS = {"drawn": bl.weight_sample, "spread": bl.moments}
+
+
+def network(prior: Prior, dtype: torch.dtype = torch.float64, way: str = "drawn") -> nn.Module:
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)).to(dtype)
+    return bl.bayesianize_(layers, prior=prior, estimator=ESTIMATORS[way], bias_posterior=bl.posteriors.MeanField)
+
+
+def batch(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(1)
+    return torch.randn(7, 5, dtype=dtype), torch.randint(0, 3, (7,))
+
+
+def gradients(model: nn.Module) -> list[Tensor]:
+    return [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+
+
+def objective(model: nn.Module, samples: int = 1) -> Nelbo:
+    torch.manual_seed(2)
+    x, y = batch()
+    return bl.nelbo(model, x, y, likelihood=bl.Categorical(), num_data=50, beta=torch.tensor(0.7), samples=samples)
+
+
+def apart(model: nn.Module) -> Tensor:
+    torch.manual_seed(2)
+    x, y = batch()
+    return bl.Categorical().expected_nll(model(x), y).mean() + 0.7 * bl.kl(model) / 50
+
+
+@pytest.mark.parametrize("way", ESTIMATORS)
+@pytest.mark.parametrize("name", PRIORS)
+def test_objective_and_gradient_are_those_of_the_two_apart(name: str, way: str) -> None:
+    joint = network(PRIORS[name], way=way)
+    plain = copy.deepcopy(joint)
+    result, loss = objective(joint), apart(plain)
+    torch.testing.assert_close(result.loss, loss)
+    torch.testing.assert_close(result.kl, bl.kl(plain))
+    result.loss.backward()
+    loss.backward()
+    assert len(gradients(joint)) == 8
+    torch.testing.assert_close(gradients(joint), gradients(plain))
+
+
+@pytest.mark.parametrize("use", [drawn, spread])
+@pytest.mark.parametrize("beta", [0.0, 1.0])
+def test_derivatives_by_finite_differences(beta: float, use: Callable[[object, Tensor, Tensor], Tensor]) -> None:
+    loc, log_std = (torch.randn(3, 2, dtype=torch.float64, requires_grad=True) for _ in range(2))
+
+    def value(loc: Tensor, log_std: Tensor) -> Tensor:
+        torch.manual_seed(4)
+        with kl_alongside({"q": (0.1, 0.5)}) as found:
+            weight = use("q", loc, log_std)
+        return weight.sin().sum() + beta * found["q"]
+
+    assert torch.autograd.gradcheck(value, (loc, log_std))
+
+
+def test_the_first_draw_alone_leaves_a_kl() -> None:
+    loc, log_std = (torch.zeros(2, requires_grad=True) for _ in range(2))
+    with kl_alongside({"q": (0.0, 1.0)}) as found:
+        drawn("q", loc, log_std)
+        first = found["q"]
+        drawn("q", loc, log_std)
+        drawn("stranger", loc, log_std)
+    assert found["q"] is first and list(found) == ["q"]
+    drawn("q", loc, log_std)
+    assert found["q"] is first
+
+
+def test_several_samples_share_one_kl() -> None:
+    model = network(Normal())
+    torch.testing.assert_close(objective(model, samples=3).kl, bl.kl(model))
+
+
+def test_asked_are_normal_priors_of_mean_fields() -> None:
+    model = nn.ModuleList(
+        bl.layers.Linear(4, 3, prior=prior, posterior=posterior)
+        for prior in (Normal(0.0, 2.0), bl.priors.ARD(), Normal(torch.zeros(3, 4)))
+        for posterior in (bl.posteriors.MeanField, bl.posteriors.KTied)
+    )
+    assert list(normal_priors(model).values()) == [(0.0, 2.0)]
+
+
+def test_pruned_networks_take_the_plain_way() -> None:
+    model = network(Normal(), torch.float32)
+    bl.prune_(model, threshold=-2.0)
+    x, y = batch(torch.float32)
+    result = bl.nelbo(model, x, y, likelihood=bl.Categorical(), num_data=50)
+    torch.testing.assert_close(result.kl, bl.kl(model))
+
+
+class Repeated(nn.Module):
+    """Recomputes its activations in the backward pass."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return checkpoint(self.inner, x, use_reentrant=False)
+
+
+def test_checkpointed_networks_take_the_plain_way() -> None:
+    plain = network(Normal())
+    model = Repeated(copy.deepcopy(plain))
+    objective(model).loss.backward()
+    objective(plain).loss.backward()
+    torch.testing.assert_close(gradients(model), gradients(plain))
+
+
+def test_vectorised_networks_take_the_plain_way() -> None:
+    loc, log_std = torch.zeros(3, 2), torch.zeros(3, 2)
+    with kl_alongside({"q": (0.0, 1.0)}) as found:
+        torch.vmap(lambda m, s: drawn("q", m, s), randomness="different")(loc, log_std)
+    assert not found
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_takes_the_plain_way(dtype: torch.dtype) -> None:
+    with kl_alongside({"q": (0.0, 1.0)}) as found:
+        weight = drawn("q", torch.zeros(2, dtype=dtype, requires_grad=True), torch.zeros(2))
+    assert weight.dtype == dtype and not found
+
+
+def test_only_the_gradient_of_one_result() -> None:
+    for use in (0, 1):
+        loc, log_std = (torch.zeros(2, requires_grad=True) for _ in range(2))
+        with kl_alongside({"q": (0.0, 2.0)}) as found:
+            weight = drawn("q", loc, log_std)
+        (weight.sum() if use == 0 else found["q"]).backward()
+        assert loc.grad is not None and log_std.grad is not None
+        expected = (1.0, None) if use == 0 else (0.0, 1 / 4 - 1)
+        assert loc.grad.tolist() == [expected[0]] * 2
+        if expected[1] is not None:
+            torch.testing.assert_close(log_std.grad, torch.full((2,), expected[1]))
+
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+
+
+@needs_cuda
+@pytest.mark.parametrize("count", [1, 1023, 1024, 100_003])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_cuda_kernel_against_its_formula(count: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    loc, log_std = torch.randn(count, device="cuda"), 0.3 * torch.randn(count, device="cuda") - 1
+    for leaf in (loc, log_std):
+        leaf.requires_grad_()
+    half = torch.autocast("cuda", dtype) if dtype != torch.float32 else nullcontext()
+    with half, kl_alongside({"q": (0.2, 0.7)}) as found:
+        weight = drawn("q", loc, log_std)
+    assert weight.dtype == dtype
+    expected = Normal(0.2, 0.7).kl(loc, (2 * log_std).exp()).sum()
+    torch.testing.assert_close(found["q"], expected, rtol=1e-5, atol=1e-3)
+    upstream = torch.randn(count, device="cuda").to(dtype)
+    (found["q"] * 0.3).backward(retain_graph=True)
+    by_kl = torch.autograd.grad(expected * 0.3, (loc, log_std))
+    torch.testing.assert_close((loc.grad, log_std.grad), by_kl, rtol=1e-5, atol=1e-5)
+    loc.grad = log_std.grad = None
+    torch.autograd.backward([weight, found["q"]], [upstream, torch.tensor(0.3, device="cuda")])
+    noise = (weight.detach().float() - loc.detach()) / log_std.detach().exp()
+    assert loc.grad is not None and log_std.grad is not None
+    torch.testing.assert_close(loc.grad, upstream.float() + by_kl[0], rtol=1e-4, atol=1e-4)
+    tolerance = 1e-4 if dtype == torch.float32 else 0.1
+    by_log_std = upstream.float() * noise * log_std.detach().exp() + by_kl[1]
+    torch.testing.assert_close(log_std.grad, by_log_std, rtol=tolerance, atol=tolerance)
+    if count > 1e5 and dtype == torch.float32:
+        for power, target in ((1, 0.0), (2, 1.0), (3, 0.0), (4, 3.0)):
+            values = noise.double() ** power
+            assert abs(values.mean() - target) < 5 * values.std() / count**0.5
+
+
+@needs_cuda
+def test_cuda_draws_differ_and_follow_the_seed() -> None:
+    loc, log_std = (torch.zeros(1000, device="cuda", requires_grad=True) for _ in range(2))
+
+    def draw() -> Tensor:
+        with kl_alongside({"q": (0.0, 1.0)}):
+            return drawn("q", loc, log_std).detach()
+
+    torch.manual_seed(1)
+    first, second = draw(), draw()
+    torch.manual_seed(1)
+    assert torch.equal(first, draw()) and not torch.equal(first, second)
