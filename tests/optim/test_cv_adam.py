@@ -171,3 +171,49 @@ def test_named_temperatures(name: Any, value: float) -> None:
 def test_bad_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CVAdam([nn.Parameter(torch.ones(2))], **({"num_data": 10, "lr": 0.1} | options))
+
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+
+
+def _one(dtype: torch.dtype, **options: Any) -> tuple[torch.Tensor, CVAdam]:
+    """A parameter with a gradient; float64 takes the plain way, float32 the kernel."""
+    torch.manual_seed(0)
+    weight = torch.randn(50_001, device="cuda").to(dtype).requires_grad_()
+    weight.grad = torch.randn(50_001, device="cuda").to(dtype)
+    return weight, CVAdam([weight], num_data=100, lr=0.2, weight_decay=0.03, eta=0.4, **options)
+
+
+@needs_cuda
+@pytest.mark.parametrize("per_weight", [False, True])
+def test_cuda_kernel_without_noise_is_the_plain_update(per_weight: bool) -> None:
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        weight, optimizer = _one(dtype, temperature=0.0)
+        if per_weight:
+            optimizer.set_weight_decay_(weight, torch.linspace(0, 1, 50_001, device="cuda", dtype=dtype))
+        for _ in range(3):
+            optimizer.step()
+        state = optimizer.state[weight]
+        found.append([one.detach().double() for one in (weight, state["rho"], state["velocity"])])
+    torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-5)
+
+
+@needs_cuda
+def test_cuda_kernel_injects_noise_and_reuses_it() -> None:
+    weight, optimizer = _one(torch.float32, temperature=0.5)
+    gradient, alpha = weight.grad, 0.5 * 0.2**0.75
+    assert gradient is not None
+    before = weight.detach().clone()
+    optimizer.step()
+    state = optimizer.state[weight]
+    velocity, rho = state["velocity"].clone(), state["rho"].clone()
+    noise = (velocity + 0.2 * (gradient + 0.03 * before)) / (math.sqrt(2 + 2 * 0.1**2) * alpha)
+    for power, expected in ((1, 0.0), (2, 1.0), (3, 0.0), (4, 3.0)):
+        values = noise.double() ** power
+        assert abs(values.mean() - expected) < 5 * values.std() / math.sqrt(len(values))
+    torch.testing.assert_close(weight.detach(), before + rho.sigmoid() * velocity)
+    optimizer.step()
+    tau = rho.sigmoid()
+    expected = rho - 0.4 * (alpha**2 * 0.03 * tau + alpha * noise * gradient - 1 / (100 * tau))
+    torch.testing.assert_close(state["rho"], expected, rtol=1e-3, atol=1e-3)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
+import torch
+from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from bayeslim.optim.injection import Block, Sampler, many
+from bayeslim.optim.injection import Block, Sampler, check_gradient, first_seed, many
 
 __all__ = ["CVAdam"]
 
@@ -59,6 +62,8 @@ class CVAdam(Sampler):
     """
 
     state_names = ("rho", "velocity")
+    _fused: tuple[int, bool] | None = None
+    _tables: dict[int, Any]
 
     def __init__(
         self,
@@ -94,9 +99,9 @@ class CVAdam(Sampler):
 
     def update(self, group: dict[str, Any], block: Block) -> None:
         """See the class docstring."""
-        rho, velocity = block.kept("rho"), block.kept("velocity")
         lr, eta, beta1, count = group["lr"], group["eta"], group["beta1"], group["num_data"]
         alpha = _knob(group["temperature"], count) * lr**0.75
+        rho, velocity = block.kept("rho"), block.kept("velocity")
         tau = many._foreach_sigmoid(rho)
         if eta:
             block.add_decayed_(rho, tau, group, -eta * alpha**2)
@@ -111,6 +116,59 @@ class CVAdam(Sampler):
         if alpha:
             many._foreach_add_(velocity, block.noise(), alpha=math.sqrt(2 + 2 * beta1**2) * alpha)
         many._foreach_addcmul_(block.weights, tau, velocity)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step; see `Sampler.step`. Float32 parameters on CUDA move in one kernel per group."""
+        if not self._all_fused():
+            return super().step(closure)
+        with torch.enable_grad():
+            loss = None if closure is None else closure()
+        pieces = sum(len(group["params"]) for group in self.param_groups)
+        first = 0
+        for number, group in enumerate(self.param_groups):
+            self._fused_step(number, group, first, pieces)
+            first += len(group["params"])
+        return loss
+
+    def _all_fused(self) -> bool:
+        """Whether all parameters are dense float32 tensors on CUDA; looked up once per set of groups."""
+        if self._fused is None or self._fused[0] != len(self.param_groups):
+            parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+            fit = all(p.is_cuda and p.dtype == torch.float32 and _dense(p) for p in parameters)
+            self._fused, self._tables = (len(self.param_groups), fit), {}
+        return self._fused[1]
+
+    def _fused_step(self, number: int, group: dict[str, Any], first: int, pieces: int) -> None:
+        from bayeslim.cuda.cv_adam import cv_adam_step_, make_table
+
+        used = [(place, p) for place, p in enumerate(group["params"], first) if p.grad is not None and p.numel()]
+        if not used:
+            return
+        for _, parameter in used:
+            check_gradient(parameter)
+            if parameter.grad.stride() != parameter.stride():
+                parameter.grad = torch.empty_like(parameter).copy_(parameter.grad)
+        states = [self.counted(parameter) for _, parameter in used]
+        latest = max(state["step"] for state in states)
+        offsets = [place + (state["step"] - latest) * pieces for (place, _), state in zip(used, states, strict=True)]
+        tensors = [
+            (p.detach(), p.grad, state["rho"], state["velocity"], state.get("decay"))
+            for (_, p), state in zip(used, states, strict=True)
+        ]
+        key = tuple(0 if one is None else one.data_ptr() for parts in tensors for one in parts) + tuple(offsets)
+        table = self._tables.get(number)
+        if table is None or table.key != key:
+            table = self._tables[number] = make_table(key, tensors, offsets)
+        seed = first_seed(group["seed"]) + latest * pieces
+        options = {name: group[name] for name in ("lr", "beta1", "beta2", "eta")}
+        alpha = _knob(group["temperature"], group["num_data"]) * group["lr"] ** 0.75
+        settings = options | {"alpha": alpha, "decay": group["weight_decay"], "count": group["num_data"]}
+        cv_adam_step_(table, (seed - pieces, seed), **settings)
+
+
+def _dense(parameter: Tensor) -> bool:
+    return parameter.is_contiguous() or parameter.is_contiguous(memory_format=torch.channels_last)
 
 
 def _knob(temperature: Temperature, num_data: int) -> float:

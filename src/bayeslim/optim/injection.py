@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bayeslim.randomness import check_seed, derived_seed
 
-__all__ = ["Block", "Sampler", "many"]
+__all__ = ["Block", "Sampler", "check_gradient", "first_seed", "many"]
 
 many: Any = torch
 """Where torch keeps its operations on lists of tensors, which its type stubs leave out: `many._foreach_add_`."""
@@ -123,7 +123,7 @@ class Sampler(torch.optim.Optimizer, ABC):
             loss = None if closure is None else closure()
         for group in self.param_groups:
             for parameter in group["params"]:
-                _check_gradient(parameter)
+                check_gradient(parameter)
         for group, block in self._blocks():
             stored = block.weights
             block.weights = [w.to(_working_type(w)) for w in stored]
@@ -178,8 +178,8 @@ class Sampler(torch.optim.Optimizer, ABC):
                 first, number = number, number + len(_cut(parameter, parameter))
                 if parameter.grad is None or parameter.numel() == 0:
                     continue
-                state = self._counted(parameter)
-                start = _first_seed(group["seed"]) + state["step"] * pieces + first
+                state = self.counted(parameter)
+                start = first_seed(group["seed"]) + state["step"] * pieces + first
                 gradient = _cut(parameter.grad, parameter)
                 kept = {name: _cut(state[name], parameter) for name in (*self.state_names, "decay") if name in state}
                 for i, piece in enumerate(_cut(parameter.detach(), parameter)):
@@ -195,7 +195,7 @@ class Sampler(torch.optim.Optimizer, ABC):
             if size:
                 yield group, block
 
-    def _counted(self, parameter: Tensor) -> dict[str, Any]:
+    def counted(self, parameter: Tensor) -> dict[str, Any]:
         """The state of a parameter, made if need be, with its step counted."""
         state = self.state[parameter]
         for name in self.state_names:
@@ -205,7 +205,8 @@ class Sampler(torch.optim.Optimizer, ABC):
         return state
 
 
-def _check_gradient(parameter: Tensor) -> None:
+def check_gradient(parameter: Tensor) -> None:
+    """Raise for a gradient that no step can use; see `Sampler.step`."""
     gradient = parameter.grad
     if gradient is None:
         return
@@ -232,7 +233,8 @@ def _cut(tensor: Tensor, parameter: Tensor) -> tuple[Tensor, ...]:
 
 
 @functools.cache
-def _first_seed(seed: int) -> int:
+def first_seed(seed: int) -> int:
+    """Where the seeds of a run begin."""
     return derived_seed(seed)
 
 
