@@ -1,6 +1,5 @@
 """Memory stays bounded, and input that makes no sense is refused."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from bayeslim.posteriors import MatrixNormal
 from bayeslim.predictive.streaming import StreamingMoments
 
 LIMITS = "bayeslim.predictive.sample."
+NETWORKS = "bayeslim.predictive.networks."
 CLASSES = bl.Categorical()
 
 
@@ -23,43 +23,40 @@ def classifier() -> nn.Sequential:
     return bl.mlp([3, 8, 4], method="graves")
 
 
+Pass = tuple[int, int]
+
+
 @pytest.fixture
-def chunks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many samples each vectorised pass drew."""
-    seen: list[int] = []
-    vmap = torch.vmap
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[Pass]:
+    """Networks and examples of every pass of predictions, in order."""
+    seen: list[Pass] = []
+    add = StreamingMoments.add
 
-    def spy(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-        def run(index: Tensor) -> Any:
-            seen.append(len(index))
-            return vmap(function, **options)(index)
+    def spy(self: StreamingMoments, outputs: Tensor) -> None:
+        seen.append((outputs.shape[0], outputs.shape[1]))
+        add(self, outputs)
 
-        return run
-
-    monkeypatch.setattr(torch, "vmap", spy)
+    monkeypatch.setattr(StreamingMoments, "add", spy)
     return seen
 
 
-def test_a_pass_never_handles_more_rows_than_the_limit(chunks: list[int]) -> None:
+def test_a_pass_never_handles_more_rows_than_the_limit(passes: list[Pass]) -> None:
     """4096 rows at once: any number of samples and examples runs in passes of that size."""
     bl.predict(classifier(), torch.zeros(1000, 3), samples=50, likelihood=CLASSES, seed=0)
-    assert sum(chunks) == 50 and max(chunks) * 1000 <= 4096 and chunks[0] == 4
-    chunks.clear()
+    assert passes == [(50, 81)] * 12 + [(50, 28)]  # 4096 // 50 examples with all 50 networks
+    passes.clear()
     bl.predict(classifier(), torch.zeros(2, 3), samples=10_000, likelihood=CLASSES, seed=0)
-    assert sum(chunks) == 10_000 and max(chunks) == 2048
-    chunks.clear()
-    bl.predict(classifier(), torch.zeros(9000, 3), samples=3, likelihood=CLASSES, batch_size=9000, seed=0)
-    assert chunks == [1, 1, 1]
+    assert passes == [(4096, 1)] * 4 + [(1808, 1)] * 2
 
 
-def test_a_pass_never_draws_more_weights_than_the_limit(chunks: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{LIMITS}WEIGHTS_AT_ONCE", 56 * 5 + 1)  # the network has 56 weights
+def test_a_pass_never_draws_more_weights_than_the_limit(passes: list[Pass], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{NETWORKS}WEIGHTS_AT_ONCE", 56 * 5 + 1)  # the network has 56 weights
     bl.predict(classifier(), torch.zeros(2, 3), samples=12, likelihood=CLASSES, seed=0)
-    assert chunks == [5, 5, 2]
-    chunks.clear()
-    monkeypatch.setattr(f"{LIMITS}WEIGHTS_AT_ONCE", 10)
-    bl.predict(classifier(), torch.zeros(2, 3), samples=2, likelihood=CLASSES, seed=0)
-    assert chunks == [1, 1]
+    assert passes == [(5, 2), (5, 2), (2, 2)]
+    passes.clear()
+    monkeypatch.setattr(f"{NETWORKS}WEIGHTS_AT_ONCE", 10)
+    bl.predict(classifier(), torch.zeros(3000, 3), samples=2, likelihood=CLASSES, seed=0)
+    assert passes == [(1, 3000)] * 2
 
 
 def test_samples_are_kept_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:

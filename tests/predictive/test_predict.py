@@ -98,7 +98,8 @@ def test_a_network_agrees_with_a_loop_over_its_weights() -> None:
 
 def test_moments_are_those_of_the_kept_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """By numpy in float64, over many uneven chunks and batches."""
-    monkeypatch.setattr("bayeslim.predictive.sample.ROWS_AT_ONCE", 40)
+    monkeypatch.setattr("bayeslim.predictive.networks.ROWS_AT_ONCE", 40)
+    monkeypatch.setattr("bayeslim.predictive.networks.WEIGHTS_AT_ONCE", 56 * 30)
     model = classifier()
     found = bl.predict(
         model, inputs(17), samples=101, likelihood=bl.Categorical(), keep_samples=True, batch_size=6, seed=0
@@ -119,12 +120,18 @@ def test_moments_are_those_of_the_kept_samples(monkeypatch: pytest.MonkeyPatch) 
     assert torch.equal(found.classes, found.mean.argmax(1)) and len(found) == 17
 
 
-@pytest.mark.parametrize(("rows", "batch_size"), [(1, 5), (7, 2), (100_000, 5), (16, 1)])
-def test_chunks_and_batches_do_not_matter(rows: int, batch_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("rows", "weights", "batch_size"), [(1, 0, 5), (7, 112, 2), (100_000, 1_000_000, None), (16, 500, 1), (16, 0, None)]
+)
+def test_chunks_and_batches_do_not_matter(
+    rows: int, weights: int, batch_size: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, x = classifier(), inputs()
     options: dict[str, Any] = {"samples": 1000, "likelihood": bl.Categorical(), "keep_samples": True}
     whole = bl.predict(model, x, seed=0, **options)
-    monkeypatch.setattr("bayeslim.predictive.sample.ROWS_AT_ONCE", rows)
+    monkeypatch.setattr("bayeslim.predictive.networks.ROWS_AT_ONCE", rows)
+    monkeypatch.setattr("bayeslim.predictive.networks.EXAMPLES_AT_ONCE", 2)
+    monkeypatch.setattr("bayeslim.predictive.networks.WEIGHTS_AT_ONCE", weights)
     parts = bl.predict(model, x, seed=1, batch_size=batch_size, **options)
     assert whole.samples is not None and parts.samples is not None and len(parts.samples) == 1000
     assert_within(parts.mean - whole.mean, (2 * whole.epistemic / 1000).sqrt())

@@ -56,8 +56,9 @@ X = torch.randn(50, 4, generator=torch.Generator().manual_seed(7))
 def test_prediction_is_the_average_over_snapshots(
     folder: Path, limit: int, batch_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bayeslim.predictive.snapshots.WEIGHTS_AT_ONCE", limit)
-    monkeypatch.setattr("bayeslim.predictive.snapshots.ROWS_AT_ONCE", 100)
+    monkeypatch.setattr("bayeslim.predictive.snapshots.HELD_WEIGHTS", limit)
+    monkeypatch.setattr("bayeslim.predictive.networks.WEIGHTS_AT_ONCE", limit)
+    monkeypatch.setattr("bayeslim.predictive.networks.ROWS_AT_ONCE", 100)
     model = network(9)
     before, truth = copy.deepcopy(model.state_dict()), expected(model, states(5), X)
     prediction = bl.predict(Snapshots(model, folder), X, likelihood=bl.Categorical(), batch_size=batch_size)

@@ -12,6 +12,9 @@ from torch.utils.data import DataLoader, Dataset
 
 __all__ = ["Inputs", "as_tensor", "device_of", "float_type_of", "input_batches", "refusal"]
 
+BATCH_NUMBERS = 2**25
+"""Numbers in a batch of a tensor by default: 128 MiB in float32."""
+
 Inputs = Tensor | np.ndarray | Dataset[Any] | DataLoader[Any]
 
 
@@ -74,17 +77,21 @@ def refusal(x: Tensor, error: Exception) -> ValueError:
     return ValueError(f"the network does not accept inputs of shape ({sizes}) and dtype {x.dtype}: {error}")
 
 
-def input_batches(model: nn.Module, x: Any, batch_size: int) -> Iterator[Tensor]:
-    """Yield batches of `x` on the model's device; of a data set's or loader's tuples the first element counts."""
-    if batch_size < 1:
+def input_batches(model: nn.Module, x: Any, batch_size: int | None) -> Iterator[Tensor]:
+    """Yield batches of `x` on the model's device; of a data set's or loader's tuples the first element counts.
+
+    Without a `batch_size` a batch is 1024 examples of a data set, or as many rows as hold `BATCH_NUMBERS`.
+    """
+    if batch_size is not None and batch_size < 1:
         raise ValueError(f"`batch_size` must be at least 1, got {batch_size}")
     device, dtype = device_of(model), float_type_of(model)
     if isinstance(x, Dataset):
-        x = DataLoader(x, batch_size)
+        x = DataLoader(x, batch_size or 1024)
     if isinstance(x, DataLoader):
         for batch in x:
             first = batch[0] if isinstance(batch, tuple | list) else batch
             yield as_tensor("x", first, dtype).to(device)
     else:
-        for batch in as_tensor("x", x, dtype).split(batch_size):
+        rows = as_tensor("x", x, dtype)
+        for batch in rows.split(batch_size or max(1, BATCH_NUMBERS // max(1, rows[0].numel()))):
             yield batch.to(device)

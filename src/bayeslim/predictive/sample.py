@@ -17,10 +17,10 @@ from bayeslim.gaussian import Gaussian
 from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
 from bayeslim.predictive.inputs import Inputs, device_of, input_batches, refusal
-from bayeslim.predictive.prediction import Prediction
+from bayeslim.predictive.networks import predict_by_networks, predict_by_sampling, together
+from bayeslim.predictive.prediction import Prediction, joined
 from bayeslim.predictive.snapshots import Replay, Snapshots, network_of
 from bayeslim.predictive.streaming import StreamingMoments
-from bayeslim.predictive.vectorised import ROWS_AT_ONCE, WEIGHTS_AT_ONCE, over_samples
 from bayeslim.randomness import seeded
 from bayeslim.using import using
 
@@ -45,16 +45,16 @@ def predict(
     method: Method = "sample",
     estimator: Callable[..., Any] | None = None,
     input_variance: float | Tensor | None = None,
-    batch_size: int = 1024,
+    batch_size: int | None = None,
     keep_samples: bool | None = None,
     seed: int | None = None,
 ) -> Prediction:
     r"""Predict by `p(y | x) = (1/S) sum_s p(y | x, W_s)`, `W_s ~ q`.
 
-    The samples of a batch run as one vectorised pass, in chunks of bounded size, and their moments are
-    accumulated as they come: memory depends neither on `samples` nor on the size of `x`, only the result
-    does. The network is put in evaluation mode meanwhile (BatchNorm and dropout), which has no influence on
-    the sampling of weights.
+    Few examples run through many networks in one vectorised pass, many examples through one network after the other,
+    whose weights are drawn once per batch. Moments are accumulated as they come: memory depends neither on `samples`
+    nor on the size of `x`, only the result does. The network is put in evaluation mode meanwhile (BatchNorm and
+    dropout), which has no influence on the sampling of weights.
 
     Linear layers on plain vectors draw their outputs, everything else draws weights: local
     reparameterisation and flipout would lose the correlation between positions and with it most of the
@@ -72,7 +72,8 @@ def predict(
         estimator: force this sampling estimator on every layer instead.
         input_variance: variance of independent noise on the inputs, one number or in the shape of an example; it counts
             as epistemic. Also for networks without Bayesian layers.
-        batch_size: examples per pass, where `x` is not a loader.
+        batch_size: examples that share the draws of weights, where `x` is not a loader; None takes 1024 of a Dataset
+            and of a tensor as many as 128 MiB hold in float32.
         keep_samples: keep the conditional mean of every sample, which quantile intervals need; None keeps
             them while they are below 64 MiB.
         seed: makes the prediction reproducible (for the same `samples`, batches and torch version) and
@@ -122,22 +123,22 @@ def predict(
                 raise refusal(batch, error) from error
             kept = parts[-1].samples
             room = 0 if kept is None else room - 2 * kept.numel()
-            if kept is None:
+            if kept is None and parts[0].samples is not None:
                 parts = [replace(part, samples=None, sample_variances=None) for part in parts]
     if not parts:
         raise ValueError("`x` gave no batches: the loader is empty")
-    return _joined(parts)
+    return joined(parts)
 
 
 def predict_batch(
     model: nn.Module | Replay, x: Tensor | Gaussian, likelihood: Likelihood, samples: int, method: Method, room: float
 ) -> Prediction:
     """Predict one batch with the estimators as they are set, keeping samples while there is room."""
-    stream = StreamingMoments(likelihood, room)
     if isinstance(model, Replay):
-        for outputs in model.outputs(certain(x)):
-            stream.add(outputs)
-    elif method in ("moments", "taylor"):
+        size = together(model.count, model.shapes, certain(x))
+        return predict_by_networks(model.outputs, model.groups(size), size, x, likelihood, room)
+    stream = StreamingMoments(likelihood, room)
+    if method in ("moments", "taylor"):
         output: Any = model(x)
         if not isinstance(output, Gaussian):
             raise ValueError(
@@ -152,10 +153,7 @@ def predict_batch(
     elif method == "mean" or not (isinstance(x, Gaussian) or has_posterior(model)):
         stream.add(model(certain(x))[None])
     else:
-        weights = sum(m.weight.mean().numel() for m in model.modules() if isinstance(m, BayesLayer))
-        for chunk in _chunks(samples, min(ROWS_AT_ONCE // len(x), WEIGHTS_AT_ONCE // max(1, weights))):
-            draw = x.rsample if isinstance(x, Gaussian) else lambda: x
-            stream.add(over_samples(lambda _, draw=draw: model(draw()), torch.empty(chunk, device=x.device)))
+        return predict_by_sampling(model, x, likelihood, samples, room)
     return stream.prediction()
 
 
@@ -209,24 +207,6 @@ def _from_moments(likelihood: Likelihood, mean: Tensor, epistemic: Tensor, aleat
     entropy = likelihood.predictive_entropy(mean, epistemic + aleatoric)
     certain = likelihood.predictive_entropy(mean, aleatoric)
     return Prediction(mean, epistemic, aleatoric, entropy, entropy - certain, likelihood)
-
-
-def _joined(parts: list[Prediction]) -> Prediction:
-    """Concatenate predictions of consecutive batches."""
-    if len(parts) == 1:
-        return parts[0]
-
-    def join(name: str, dim: int = 0) -> Any:
-        values = [getattr(part, name) for part in parts]
-        return None if any(value is None for value in values) else torch.cat(values, dim)
-
-    fields = ("mean", "epistemic", "aleatoric", "entropy", "mutual_information")
-    return Prediction(
-        **{name: join(name) for name in fields},
-        likelihood=parts[0].likelihood,
-        samples=join("samples", 1),
-        sample_variances=join("sample_variances", 1),
-    )
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from bayeslim.predictive.vectorised import ROWS_AT_ONCE, WEIGHTS_AT_ONCE, over_samples
 from bayeslim.saving import check_state
 from bayeslim.schedules import Progress
 from bayeslim.storage import read_tensors, write_tensors
@@ -19,6 +18,8 @@ __all__ = ["Replay", "Snapshots", "network_of"]
 
 NAME = re.compile(r"snapshot-(\d{6,})\.safetensors")
 State = dict[str, Tensor]
+HELD_WEIGHTS = 2**24
+"""Snapshots times weights that stay in memory between batches (64 MiB in float32)."""
 
 
 class Snapshots:
@@ -127,23 +128,25 @@ class Replay:
         self.count = len(snapshots)
         if self.count == 0:
             raise ValueError(f"there are no snapshots in {snapshots.source}: train with `after_epoch=snapshots` first")
-        weights = sum(tensor.numel() for tensor in snapshots.model.state_dict().values())
-        self.size = min(self.count, max(1, WEIGHTS_AT_ONCE // max(1, weights)))
-        self.held = self._stack(0) if self.size == self.count else None
+        self.shapes = [tensor.shape for tensor in snapshots.model.state_dict().values()]
+        weights = max(1, sum(shape.numel() for shape in self.shapes))
+        self.held = self._stack(0, self.count) if self.count * weights <= HELD_WEIGHTS else None
 
-    def outputs(self, x: Tensor) -> Iterator[Tensor]:
-        """Outputs for a batch, snapshots first, chunk by chunk."""
-        model = self.snapshots.model
+    def groups(self, size: int) -> Iterator[State]:
+        """The states, stacked in groups of `size`."""
+        for start in range(0, self.count, size):
+            stop = min(start + size, self.count)
+            if self.held is None:
+                yield self._stack(start, stop)
+            else:
+                yield {name: tensor[start:stop] for name, tensor in self.held.items()}
 
-        def run(state: State) -> Tensor:
-            return torch.func.functional_call(model, state, (x,), tie_weights=False)
+    def outputs(self, x: Tensor, state: State) -> Tensor:
+        """Outputs of the network with this state."""
+        return torch.func.functional_call(self.snapshots.model, state, (x,), tie_weights=False)
 
-        for start in range(0, self.count, self.size):
-            stack = self._stack(start) if self.held is None else self.held
-            yield over_samples(run, stack, max(1, ROWS_AT_ONCE // len(x)))
-
-    def _stack(self, start: int) -> State:
-        states = [self.snapshots[index] for index in range(start, min(start + self.size, self.count))]
+    def _stack(self, start: int, stop: int) -> State:
+        states = [self.snapshots[index] for index in range(start, stop)]
         return {name: torch.stack([state[name] for state in states]) for name in states[0]}
 
 

@@ -1,0 +1,267 @@
+"""Every way to run many networks computes what a plain loop over networks does."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import bayeslim as bl
+from bayeslim.likelihoods import Gaussian
+from bayeslim.posteriors import KTied, MatrixNormal, MeanField
+from bayeslim.predictive.networks import draws_of_a_pass, predict_by_networks, together
+from bayeslim.predictive.streaming import StreamingMoments
+from contracts.statistics import assert_gaussian_moments, assert_within
+from contracts.two_samples import assert_same_moments
+
+NETWORKS = "bayeslim.predictive.networks."
+CLASSES = bl.Categorical()
+MeanField03 = functools.partial(MeanField, scale=0.3)
+
+
+def classifier(estimator: Callable[..., Any], posterior: Callable[..., Any] = MeanField03) -> nn.Sequential:
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 4))
+    bl.bayesianize_(plain, posterior=posterior, estimator=estimator)
+    return plain
+
+
+def inputs(count: int) -> Tensor:
+    return torch.randn(count, 3, generator=torch.Generator().manual_seed(1))
+
+
+def set_limits(monkeypatch: pytest.MonkeyPatch, **limits: int) -> None:
+    for name, value in limits.items():
+        monkeypatch.setattr(f"{NETWORKS}{name}", value)
+
+
+def samples_of(model: nn.Module, x: Tensor, samples: int, **options: Any) -> Tensor:
+    found = bl.predict(model, x, samples=samples, **{"likelihood": CLASSES, "seed": 0} | options, keep_samples=True)
+    assert found.samples is not None
+    return found.samples
+
+
+def test_one_network_at_a_time_is_the_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights that were drawn, each once, give the kept samples by plain linear algebra."""
+    set_limits(monkeypatch, WEIGHTS_AT_ONCE=0, EXAMPLES_AT_ONCE=4)
+    model, x = classifier(bl.weight_sample), inputs(10)
+    drawn: list[Tensor] = []
+    rsample = MeanField.rsample
+
+    def recorded(self: MeanField) -> Tensor:
+        drawn.append(rsample(self))
+        return drawn[-1]
+
+    monkeypatch.setattr(MeanField, "rsample", recorded)
+    found = samples_of(model, x, 5)
+    assert len(drawn) == 2 + 5 * 2  # a trial pass, then two layers of five networks
+    for sample, first, second in zip(found, drawn[2::2], drawn[3::2], strict=True):
+        hidden = (x @ first.T + model.get_parameter("0.bias")).relu()
+        torch.testing.assert_close(sample, (hidden @ second.T + model.get_parameter("2.bias")).softmax(-1).detach())
+
+
+@pytest.mark.parametrize("rows", [1, 7, 4096])
+def test_groups_of_networks_are_the_plain_loop(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_limits(monkeypatch, ROWS_AT_ONCE=rows)
+    torch.manual_seed(0)
+    weights, x = torch.randn(7, 4, 3), inputs(10)
+    found = predict_by_networks(F.linear, weights.split(3), 3, x, CLASSES, 10_000)
+    assert found.samples is not None
+    expected = torch.stack([F.linear(x, weight).softmax(-1) for weight in weights])
+    torch.testing.assert_close(found.samples, expected)
+    torch.testing.assert_close(found.mean, expected.mean(0))
+    torch.testing.assert_close(found.epistemic, expected.var(0, correction=0))
+
+
+@pytest.mark.parametrize("limits", [{}, {"WEIGHTS_AT_ONCE": 0}, {"WEIGHTS_IN_CACHE": 0}, {"ROWS_AT_ONCE": 6}])
+@pytest.mark.parametrize("posterior", [MeanField03, functools.partial(KTied, scale=0.3)])
+def test_one_draw_of_the_weights_serves_all_blocks(
+    limits: dict[str, int], posterior: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Equal examples get equal outputs from a network, wherever in the batch they stand."""
+    set_limits(monkeypatch, EXAMPLES_AT_ONCE=5, **limits)
+    found = samples_of(classifier(bl.weight_sample, posterior), inputs(1).expand(23, 3), 6)
+    assert torch.allclose(found, found[:, :1].expand_as(found), atol=1e-6)
+    assert len(found[:, 0].unique(dim=0)) == 6
+
+
+@pytest.mark.parametrize("limits", [{}, {"WEIGHTS_AT_ONCE": 0}, {"ROWS_AT_ONCE": 300}], ids=str)
+@pytest.mark.parametrize("estimator", [bl.weight_sample, bl.local_reparam, bl.flipout])
+@pytest.mark.parametrize("count", [1, 3])
+def test_every_way_has_the_distribution_of_a_loop(
+    limits: dict[str, int], estimator: Callable[..., Any], count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_limits(monkeypatch, EXAMPLES_AT_ONCE=2, **limits)
+    model, x = classifier(bl.weight_sample), inputs(count)
+    with torch.no_grad():
+        torch.manual_seed(3)
+        loop = torch.stack([model(x).softmax(-1) for _ in range(2000)])
+    assert_same_moments(samples_of(model, x, 2000, estimator=estimator), loop)
+
+
+def test_a_single_example_draws_outputs_instead_of_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = classifier(bl.weight_sample)
+    calls: list[MeanField] = []
+    rsample = MeanField.rsample
+    monkeypatch.setattr(MeanField, "rsample", lambda self: calls.append(self) or rsample(self))
+    samples_of(model, inputs(1), 50)
+    assert len(calls) == 2  # the trial pass
+    assert model[0].estimator is model[2].estimator is bl.weight_sample
+
+
+class Difference(nn.Module):
+    """`W x - W x`: zero for every network, random if `W` were drawn twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = bl.layers.Linear(3, 2, posterior=MeanField03, estimator=bl.weight_sample)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) - self.layer(x)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("weights", [0, 2**21])
+def test_a_network_has_one_weight_however_often_it_is_used(
+    count: int, weights: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_limits(monkeypatch, WEIGHTS_AT_ONCE=weights)
+    found = samples_of(Difference(), inputs(count), 20, likelihood=Gaussian())
+    torch.testing.assert_close(found, torch.zeros(20, count, 2))
+
+
+def test_correlated_outputs_of_a_single_example_stay_correlated() -> None:
+    """`Var[a^T W x] = (a^T B a) (x^T A x)` for `a = (1, -1)`: drawing outputs one by one would miss the covariance."""
+    torch.manual_seed(0)
+    layer = bl.layers.Linear(
+        3, 2, posterior=functools.partial(MatrixNormal, scale=0.3), bias=False, estimator=bl.weight_sample
+    ).double()
+    assert isinstance(layer.weight, MatrixNormal)
+    with torch.no_grad():
+        layer.weight.out_factor[1, 0] = 0.5
+    x, a = inputs(1).double(), torch.tensor([1.0, -1.0], dtype=torch.float64)
+    out_factor = torch.tensor([[0.3**0.5, 0.0], [0.5, 0.3**0.5]], dtype=torch.float64)
+    variance = (a @ out_factor).square().sum() * 0.3 * x.square().sum()
+    found = samples_of(layer, x, 20_000, likelihood=Gaussian().double()) @ a
+    assert_gaussian_moments(found, (layer.weight.loc @ x[0] @ a).detach()[None], variance[None])
+
+
+def convolutional() -> nn.Sequential:
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3))
+    bl.bayesianize_(plain, posterior=MeanField03)
+    return plain
+
+
+def test_many_images_run_one_network_at_a_time_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, ...]] = []
+    add = StreamingMoments.add
+    monkeypatch.setattr(StreamingMoments, "add", lambda self, y: seen.append(tuple(y.shape)) or add(self, y))
+    set_limits(monkeypatch, IMAGES_AT_ONCE=4, FEW_EXAMPLES=5)
+    model, x = convolutional(), torch.randn(6, 1, 8, 8)
+    with_kernels = samples_of(model, x, 400)
+    assert seen == [(1, 6, 3)] * 400
+    shapes = [layer.weight.mean().shape for layer in model if isinstance(layer, bl.layers.BayesLayer)]
+    assert together(400, shapes, torch.empty(6, device="meta")) == 400
+    assert together(400, shapes, x) == 1 and together(400, shapes, x[:5]) == 400
+    vectorised = torch.vmap(lambda _: model(x).softmax(-1), randomness="different")
+    with torch.no_grad(), bl.using(model, bl.weight_sample):
+        assert_same_moments(with_kernels, vectorised(torch.empty(400)))
+
+
+@pytest.mark.parametrize(
+    ("count", "samples", "weights", "expected"),
+    [
+        (10_000, 200, 266_200, 1),  # large, many examples: one by one
+        (32, 200, 266_200, 7),  # few examples: several
+        (10_000, 200, 1_000, 200),  # small: all of them
+        (10_000, 200, 0, 200),  # nothing but outputs is drawn
+        (1, 10_000, 0, 4096),
+    ],
+)
+def test_how_many_networks_run_together(count: int, samples: int, weights: int, expected: int) -> None:
+    assert together(samples, [torch.Size([weights])] if weights else [], torch.empty(count, 1)) == expected
+
+
+class Counted(nn.Linear):
+    """Counts the examples it sees."""
+
+    rows = 0
+
+    def forward(self, input: Tensor) -> Tensor:
+        self.rows += len(input)
+        return super().forward(input)
+
+
+@pytest.mark.parametrize("estimator", [bl.weight_sample, bl.local_reparam])
+def test_plain_layers_in_front_run_once_per_example(estimator: Callable[..., Any]) -> None:
+    counted = Counted(3, 8)
+    model = nn.Sequential(counted, nn.ReLU(), bl.layers.Linear(8, 4, estimator=estimator))
+    bl.predict(model, inputs(1000), samples=50, likelihood=CLASSES)
+    assert counted.rows == 1 + 1000  # the trial pass, then each example once for all 50 networks
+
+
+def test_moments_of_the_first_layer_are_computed_once_per_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = classifier(bl.local_reparam)
+    rows: list[int] = []
+    variance = MeanField.output_variance
+
+    def counted(self: MeanField, op: Any, x: Tensor) -> Tensor:
+        if self is model[0].weight:
+            rows.append(len(x))
+        return variance(self, op, x)
+
+    monkeypatch.setattr(MeanField, "output_variance", counted)
+    bl.predict(model, inputs(1000), samples=50, likelihood=CLASSES)
+    assert sum(rows) == 1 + 1000
+
+
+@pytest.mark.parametrize("count", [1, 5, 40])
+@pytest.mark.parametrize("kind", ["weights", "outputs", "kernels"])
+def test_bfloat16_autocast_gives_the_same_predictions(kind: str, count: int) -> None:
+    model = (
+        convolutional()
+        if kind == "kernels"
+        else classifier(bl.weight_sample if kind == "weights" else bl.local_reparam)
+    )
+    x = torch.randn(count, 1, 8, 8) if kind == "kernels" else inputs(count)
+    run = functools.partial(bl.predict, model, x, samples=1000, likelihood=CLASSES)
+    exact = run(seed=0)
+    with torch.autocast("cpu", torch.bfloat16):
+        half = run(seed=1)
+    assert half.mean.dtype == torch.float32
+    assert_within(half.mean - exact.mean, (2 * exact.epistemic / 1000).sqrt() + 2**-9)
+
+
+def test_networks_that_vmap_cannot_run_are_tried_once() -> None:
+    class Branching(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.calls = bl.layers.Linear(3, 4, posterior=MeanField03), 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            y = self.layer(x)
+            return y if y.sum().item() < 1e9 else -y
+
+    model = Branching()
+    assert not draws_of_a_pass(model, inputs(5))[1]
+    model.calls = 0
+    found = samples_of(model, inputs(5), 10)
+    assert model.calls == 3 + 10 and len(found[:, 0].unique(dim=0)) == 10
+
+
+def test_nothing_stays_on_the_posteriors_after_an_error() -> None:
+    for estimator in (bl.weight_sample, bl.local_reparam):
+        model = classifier(estimator)
+        for count in (1, 5):
+            with pytest.raises(ValueError, match="does not accept inputs"):
+                bl.predict(model, torch.zeros(count, 4), samples=3, likelihood=CLASSES)
+            bl.predict(model, inputs(count), samples=3, likelihood=CLASSES)
+            for layer in (model[0], model[2]):
+                assert layer.estimator is estimator and "rsample" not in vars(layer.weight)
