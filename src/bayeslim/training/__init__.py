@@ -4,5 +4,6 @@ from bayeslim.training.elbo import Nelbo as Nelbo
 from bayeslim.training.elbo import nelbo as nelbo
 from bayeslim.training.history import History as History
 from bayeslim.training.loop import fit as fit
+from bayeslim.training.many import fit_many as fit_many
 
-__all__ = ["History", "Nelbo", "fit", "nelbo"]
+__all__ = ["History", "Nelbo", "fit", "fit_many", "nelbo"]
