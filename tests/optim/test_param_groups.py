@@ -9,6 +9,7 @@ from torch import nn
 
 import bayeslim as bl
 from bayeslim.likelihoods import Gaussian
+from bayeslim.optim.param_groups import merged, param_groups
 from bayeslim.priors import Normal, Prior
 from contracts.members import LAYERS, POSTERIORS
 
@@ -154,3 +155,13 @@ def test_fit_passes_its_rates_on() -> None:
         ("means", None, 0.0),
         ("scales", 0.2, 0.0),
     ]
+
+
+def test_groups_that_differ_in_name_alone_are_merged() -> None:
+    model = bl.mlp([3, 4, 2], method="ard")
+    (only,) = merged(param_groups(model))
+    assert only["name"] == "plain, means, scales" and len(only["params"]) == 6
+    flat = [parameter for group in param_groups(model) for parameter in group["params"]]
+    assert all(a is b for a, b in zip(only["params"], flat, strict=True))
+    apart = merged(param_groups(model, lr=0.1, scale_lr=0.2))
+    assert [(group["name"], group["lr"]) for group in apart] == [("plain, means", 0.1), ("scales", 0.2)]

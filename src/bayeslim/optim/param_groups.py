@@ -9,7 +9,7 @@ from torch import nn
 from bayeslim.posteriors.base import Posterior
 from bayeslim.priors.base import Prior
 
-__all__ = ["param_groups"]
+__all__ = ["merged", "param_groups"]
 
 
 def param_groups(
@@ -61,3 +61,18 @@ def param_groups(
         if members:
             groups.append(group)
     return groups
+
+
+def merged(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Join groups that differ in name alone: an optimiser takes as long for each as for all in one."""
+    found: list[dict[str, Any]] = []
+    for group in groups:
+        options = {key: value for key, value in group.items() if key not in ("name", "params")}
+        for other in found:
+            if options == {key: value for key, value in other.items() if key not in ("name", "params")}:
+                other["name"] = f"{other['name']}, {group['name']}"
+                other["params"] = other["params"] + group["params"]
+                break
+        else:
+            found.append(dict(group))
+    return found

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from bayeslim import schedules
 from bayeslim.estimators import mean_only
 from bayeslim.likelihoods.base import Likelihood, remember_likelihood_
-from bayeslim.optim.param_groups import param_groups
+from bayeslim.optim.param_groups import merged, param_groups
 from bayeslim.predictive.evaluate import evaluate
 from bayeslim.predictive.inputs import device_of
 from bayeslim.pruning.sparsity import named_sparsity
@@ -34,7 +34,7 @@ from bayeslim.training.interrupts import stop_between_steps
 from bayeslim.training.step import Stepper
 from bayeslim.using import using
 
-__all__ = ["fit"]
+__all__ = ["check_counts", "fit", "progress_bar"]
 
 OptimizerFactory = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
 EpochHook = Callable[[nn.Module, torch.optim.Optimizer, Progress], None]
@@ -123,13 +123,13 @@ def fit(
         >>> history = bl.fit(model, (x, y), likelihood=bl.Categorical(), epochs=20,
         ...                  kl_schedule=bl.schedules.warmup_linear(5, 15), seed=0)
     """
-    _check_counts(epochs=epochs, accumulate=accumulate, samples=samples)
+    check_counts(epochs=epochs, accumulate=accumulate, samples=samples)
     if not 0 <= pretrain_epochs <= epochs:
         raise ValueError(f"`pretrain_epochs` must lie in [0, epochs={epochs}], got {pretrain_epochs}")
     if patience is not None and validation is None:
         raise ValueError("`patience` needs `validation` data to judge by: pass validation=(x, y)")
     if patience is not None:
-        _check_counts(patience=patience)
+        check_counts(patience=patience)
     if clip_norm is not None and not clip_norm > 0:
         raise ValueError(f"`clip_norm` must be positive, got {clip_norm}: pass e.g. 1.0, or None")
     if autocast not in (None, torch.bfloat16, torch.float16):
@@ -147,7 +147,7 @@ def fit(
     stepper = Stepper(
         model=model,
         likelihood=likelihood,
-        optimizer=optimizer(groups) if optimizer else torch.optim.Adam(groups, lr, fused=True),
+        optimizer=optimizer(groups) if optimizer else torch.optim.Adam(merged(groups), lr, fused=True),
         num_data=batches.num_data,
         kl_scaling=kl_scaling,
         samples=samples,
@@ -168,7 +168,7 @@ def fit(
     kl_weight, lr_factor = kl_schedule or schedules.constant(), lr_schedule or schedules.constant()
     steps = math.ceil(len(batches) / accumulate)
 
-    with seeded(0), stop_between_steps() as stop, _bar(progress, state.epoch, epochs, steps) as advance:
+    with seeded(0), stop_between_steps() as stop, progress_bar(progress, state.epoch, epochs, steps) as advance:
         while state.epoch < epochs and not _patience_over(state, patience):
             epoch, pretraining = state.epoch, state.epoch < pretrain_epochs
             torch.manual_seed(derived_seed(state.seed, epoch))
@@ -241,14 +241,15 @@ def _patience_over(state: RunState, patience: int | None) -> bool:
     return patience is not None and state.best_epoch > 0 and state.epoch - state.best_epoch >= patience
 
 
-def _check_counts(**counts: int) -> None:
+def check_counts(**counts: int) -> None:
+    """Raise ValueError for a count, named as the argument it came in, that is no positive integer."""
     for name, value in counts.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"`{name}` must be a positive integer, got {value!r}")
 
 
 @contextmanager
-def _bar(show: bool, done: int, epochs: int, steps: int) -> Iterator[Callable[[], None]]:
+def progress_bar(show: bool, done: int, epochs: int, steps: int) -> Iterator[Callable[[], None]]:
     """A progress bar over all steps, on a terminal; yields what advances it."""
     console = Console(stderr=True)
     columns = (
