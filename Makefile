@@ -32,6 +32,26 @@ lint: $(INSTALLED)  ## formatting and lint
 types: $(INSTALLED)  ## static types of the package and its tests
 	$(BIN)/basedpyright
 
+.PHONY: bench bench-peers
+bench: $(INSTALLED)  ## measure speed and memory on this CPU (six minutes, nothing beside); rewrites docs/performance.md
+	$(BIN)/python benchmarks/train_step.py --compile --out results/train_step.json
+	$(BIN)/python benchmarks/predict.py --out results/predict.json
+	$(BIN)/python benchmarks/scaling.py --out results/scaling.json
+	$(BIN)/python benchmarks/dissertation_tables.py --out results/dissertation_tables.json
+	$(BIN)/python benchmarks/performance_page.py
+
+PEERS := build/peers-env
+$(PEERS)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@for peer in torchbnn bayesian-torch blitz-bayesian-pytorch ivon-opt; do \
+	  $(PEERS)/bin/pip install --quiet --disable-pip-version-check --no-deps $$peer || echo "cannot install $$peer"; done
+	@touch $@
+
+bench-peers: $(INSTALLED) $(PEERS)/.installed  ## the same step by other libraries, in an environment without torchvision
+	$(PEERS)/bin/python benchmarks/peers.py --out results/peers.json
+	$(BIN)/python benchmarks/performance_page.py
+
 .PHONY: docs docs-serve
 docs: $(INSTALLED)  ## build the documentation into build/site/; warnings are errors
 	$(BIN)/python -m mkdocs build --strict

@@ -8,20 +8,18 @@ counted in bytes per parameter. `noise` is what drawing one standard normal per 
 """
 
 import argparse
-import json
-import statistics
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
+from harness import LENET, as_dicts, pace, run
 from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.optim import SGHMC, SGLD, CVAdam
+from bayeslim.timing import interleaved
 
-NETWORKS = {"lenet-300-100": [784, 300, 100, 10], "ten million": [784, 2400, 2400, 1000]}
+NETWORKS = {"lenet-300-100": LENET, "ten million": [784, 2400, 2400, 1000]}
 COUNT = 60_000
 
 
@@ -52,55 +50,25 @@ def state_bytes(optimizer: torch.optim.Optimizer) -> float:
     return sum(t.numel() * t.element_size() for t in tensors) / count
 
 
-def measure(sizes: list[int], rounds: int, device: str) -> dict[str, Any]:
-    chosen = optimizers(sizes, device)
+def compare(sizes: list[int], chosen: argparse.Namespace) -> dict[str, Any]:
+    built = optimizers(sizes, chosen.device)
     count = sum(p.numel() for p in parameters(sizes, "cpu"))
-    steps = {name: optimizer.step for name, optimizer in chosen.items()}
-    steps["noise"] = torch.empty(count, device=device).normal_
-    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
-    repeats = max(1, 1_000_000 // count)
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for number in range(-3, rounds):
-        for name, step in steps.items():
-            wait()
-            start = time.perf_counter()
-            for _ in range(repeats):
-                step()
-            wait()
-            if number >= 0:
-                times[name].append((time.perf_counter() - start) / repeats)
-    ratios = {
-        name: statistics.median(own / adam for own, adam in zip(values, times["adam"], strict=True))
-        for name, values in times.items()
-    }
+    steps = {name: optimizer.step for name, optimizer in built.items()}
+    steps["noise"] = torch.empty(count, device=chosen.device).normal_
     return {
         "weights": count,
-        "adam_ms": 1e3 * statistics.median(times["adam"]),
-        "ratio": ratios,
-        "state_bytes_per_weight": {name: state_bytes(optimizer) for name, optimizer in chosen.items()},
+        "steps": as_dicts(interleaved(steps, **pace(chosen, 30))),
+        "state_bytes_per_weight": {name: state_bytes(optimizer) for name, optimizer in built.items()},
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=None, help="JSON file to write")
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    chosen = parser.parse_args()
-    torch.manual_seed(0)
-    record = {
+def measure(chosen: argparse.Namespace) -> dict[str, Any]:
+    names = list(NETWORKS)[:1] if chosen.quick else list(NETWORKS)
+    return {
         "what": "optimiser step, ratio to fused Adam",
-        "networks": {name: measure(sizes, chosen.rounds, chosen.device) for name, sizes in NETWORKS.items()},
-        "device": chosen.device,
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
+        "networks": {name: compare(NETWORKS[name], chosen) for name in names},
     }
-    text = json.dumps(record, indent=2)
-    print(text)
-    if chosen.out is not None:
-        chosen.out.parent.mkdir(parents=True, exist_ok=True)
-        chosen.out.write_text(text + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, measure)

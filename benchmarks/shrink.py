@@ -11,20 +11,18 @@ pruned: compacted equals masked. All in one process, latencies interleaved and a
 
 import argparse
 import copy
-import json
-import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from harness import run
 from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.export import load_slim, save_slim
 from bayeslim.pruning import MAGNITUDE, compact, footprint, prune_, random_like, sparsify_, sparsity
+from bayeslim.timing import interleaved
 
 Data = tuple[Tensor, Tensor]
 
@@ -56,16 +54,8 @@ def train(model: nn.Module, data: Data, epochs: int, beta: float, device: str) -
 @torch.no_grad()
 def latency(models: dict[str, nn.Module], x: Tensor, rounds: int = 60) -> dict[str, float]:
     """Median milliseconds of each model on `x`, interleaved."""
-    calls: dict[str, Callable[[], Any]] = {name: (lambda m=model: m(x)) for name, model in models.items()}
-    times: dict[str, list[float]] = {name: [] for name in models}
-    for turn in range(rounds + 5):
-        for name, call in calls.items():
-            start = time.perf_counter()
-            for _ in range(10 if len(x) == 1 else 1):
-                call()
-            if turn >= 5:
-                times[name].append((time.perf_counter() - start) * 1e3 / (10 if len(x) == 1 else 1))
-    return {name: statistics.median(values) for name, values in times.items()}
+    found = interleaved({name: (lambda m=model: m(x)) for name, model in models.items()}, rounds=rounds, warmup=5)
+    return {name: 1e3 * timing.seconds for name, timing in found.items()}
 
 
 def shrink(model: nn.Module, test: Data, samples: int, sampled: int) -> dict[str, Any]:
@@ -128,33 +118,29 @@ def shrink_resnet(samples: int = 8) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, default=None, help="folder that holds mnist/")
-    parser.add_argument("--networks", type=Path, nargs=2, default=None, help="trained LeNet-300-100 and LeNet-5 files")
-    parser.add_argument("--epochs", type=int, default=100)
-    parser.add_argument("--beta", type=float, default=2.0, help="final KL weight")
-    parser.add_argument("--device", default="cpu", help="where to train")
-    parser.add_argument("--samples", type=int, default=50)
-    parser.add_argument("--out", type=Path, default=None)
-    chosen = parser.parse_args()
+def measure(chosen: argparse.Namespace) -> dict[str, Any]:
     training, test = load(chosen.root)
     names = {"LeNet-300-100": bl.models.lenet_300_100, "LeNet-5-Caffe": bl.models.lenet5_caffe}
-    record: dict[str, Any] = {"torch": torch.__version__, "threads": torch.get_num_threads(), "beta": chosen.beta}
+    epochs = 1 if chosen.quick else chosen.epochs
+    record: dict[str, Any] = {"beta": chosen.beta}
     for index, (name, build) in enumerate(names.items()):
         if chosen.networks:
             model = bl.load(chosen.networks[index])
         else:
-            model = train(build(), training, chosen.epochs, chosen.beta, chosen.device)
+            model = train(build(), training, epochs, chosen.beta, chosen.device)
         convolutional = any(isinstance(m, nn.MaxPool2d) for m in model.modules())
         record[name] = shrink(model, test, chosen.samples, 1000 if convolutional else len(test[1]))
     record["ResNet-18, width 16"] = shrink_resnet()
-    text = json.dumps(record, indent=1)
-    print(text)
-    if chosen.out is not None:
-        chosen.out.parent.mkdir(parents=True, exist_ok=True)
-        chosen.out.write_text(text + "\n")
+    return record
 
 
 if __name__ == "__main__":
-    main()
+    run(
+        __doc__,
+        measure,
+        root={"type": Path, "default": None, "help": "folder that holds mnist/"},
+        networks={"type": Path, "nargs": 2, "default": None, "help": "trained LeNet-300-100 and LeNet-5 files"},
+        epochs={"type": int, "default": 100},
+        beta={"type": float, "default": 2.0, "help": "final KL weight"},
+        samples={"type": int, "default": 50},
+    )

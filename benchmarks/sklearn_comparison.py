@@ -10,17 +10,14 @@ settings were chosen on folds of seed 0; the folds here are those of another see
 """
 
 import argparse
-import json
-import os
-import platform
 import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import sklearn
 import torch
+from harness import run
 from scipy.stats import norm
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import load_breast_cancer
@@ -33,6 +30,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bayeslim as bl
+from bayeslim.machine import machine
 from bayeslim.metrics import expected_calibration_error
 from bayeslim.sklearn import BayesianMLPClassifier, BayesianMLPRegressor
 
@@ -84,7 +82,7 @@ def spread(values: list[float]) -> dict[str, float]:
     return {"mean": float(np.mean(values)), "std": float(np.std(values, ddof=1))}
 
 
-def regression(seed: int) -> dict[str, Any]:
+def regression(seed: int, count: int) -> dict[str, Any]:
     x, y = concrete()
     rivals = {
         "BayesianMLPRegressor": bayesian_regressor,
@@ -92,7 +90,7 @@ def regression(seed: int) -> dict[str, Any]:
         "MLPRegressor, 2000 epochs": lambda *data: plain_regressor(*data, max_iter=2000, n_iter_no_change=50),
         "GaussianProcessRegressor": process_regressor,
     }
-    folds = list(KFold(5, shuffle=True, random_state=seed).split(x))
+    folds = list(KFold(count, shuffle=True, random_state=seed).split(x))
     record: dict[str, Any] = {}
     for name, rival in rivals.items():
         rows: dict[str, list[float]] = {"rmse": [], "nll": [], "coverage95": [], "fit_seconds": []}
@@ -107,7 +105,7 @@ def regression(seed: int) -> dict[str, Any]:
     return record
 
 
-def classification(seed: int) -> dict[str, Any]:
+def classification(seed: int, count: int) -> dict[str, Any]:
     x, y = (np.asarray(part) for part in load_breast_cancer(return_X_y=True))
     rivals = {
         "BayesianMLPClassifier": lambda: BayesianMLPClassifier(random_state=seed),
@@ -116,7 +114,7 @@ def classification(seed: int) -> dict[str, Any]:
             StandardScaler(), GaussianProcessClassifier(ConstantKernel(1.0) * RBF(5.0), random_state=seed)
         ),
     }
-    folds = list(StratifiedKFold(5, shuffle=True, random_state=seed).split(x, y))
+    folds = list(StratifiedKFold(count, shuffle=True, random_state=seed).split(x, y))
     record: dict[str, Any] = {}
     for name, build in rivals.items():
         rows: dict[str, list[float]] = {"accuracy": [], "nll": [], "fit_seconds": []}
@@ -134,31 +132,19 @@ def classification(seed: int) -> dict[str, Any]:
     return record
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=1, help="of the folds and of every model")
-    parser.add_argument("--out", type=Path, default=None)
-    chosen = parser.parse_args()
+def measure(chosen: argparse.Namespace) -> dict[str, Any]:
     warnings.simplefilter("ignore", ConvergenceWarning)  # the perceptron's default of 200 epochs, kernels at a bound
     torch.set_num_threads(1)
-    record = {
+    folds = 2 if chosen.quick else 5
+    return {
         "command": f"python benchmarks/sklearn_comparison.py --seed {chosen.seed}",
         "seed": chosen.seed,
-        "threads": os.environ.get("OMP_NUM_THREADS"),
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "scikit-learn": sklearn.__version__,
-            "numpy": np.__version__,
-        },
+        "versions": machine()["versions"] | {"scikit-learn": sklearn.__version__, "numpy": np.__version__},
         "defaults": {k: v for k, v in BayesianMLPRegressor().get_params().items() if k != "random_state"},
-        "concrete": regression(chosen.seed),
-        "breast cancer": classification(chosen.seed),
+        "concrete": regression(chosen.seed, folds),
+        "breast cancer": classification(chosen.seed, folds),
     }
-    if chosen.out is not None:
-        chosen.out.parent.mkdir(parents=True, exist_ok=True)
-        chosen.out.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, measure, seed={"type": int, "default": 1, "help": "of the folds and of every model"})

@@ -1,83 +1,57 @@
-"""Cost of a training step relative to the deterministic network, on this machine.
+"""Cost of a training step of every method relative to the deterministic network.
 
-    python benchmarks/train_step.py --out results/train_step.json
+    python benchmarks/train_step.py --compile --out results/train_step.json
+    python benchmarks/train_step.py --net mlp4096 --device cuda --compile --out results/train_step_cuda.json
 
-LeNet-300-100, batch 256, forward + backward + fused Adam. All variants run in one process, interleaved; the
-ratio is the median over rounds of the round's ratio to the deterministic network.
+Forward, KL, backward and fused Adam on both sides; LeNet-300-100 with batch 256, or three layers of 4096 with batch
+4096 in bfloat16. All networks take turns in one process; a ratio is the median over rounds of the round's ratio to the
+deterministic network in the same mode. Memory is the peak of torch's allocations. `speeds` is what the machine can do.
 """
 
 import argparse
-import json
-import statistics
-import time
-from collections.abc import Callable
-from pathlib import Path
+import itertools
+from typing import Any
 
 import torch
-from torch import nn
+from harness import LENET, run
 
-import bayeslim as bl
-from bayeslim.training.step import Stepper
+from bayeslim.machine import speeds
+from bayeslim.step_costs import as_record, step_costs
 
-SIZES = [784, 300, 100, 10]
-
-
-def make_step(model: nn.Module, compile: bool) -> Callable[[], None]:
-    """A step of `fit` on one fixed batch."""
-    x, y = torch.randn(256, 784), torch.randint(0, 10, (256,))
-    optimizer = torch.optim.Adam(bl.param_groups(model), 1e-3, fused=True)
-    stepper = Stepper(model, bl.Categorical(), optimizer, num_data=60_000, compile=compile)
-
-    def step() -> None:
-        stepper.step([(x, y)], 1.0, 1.0)
-        stepper.seen.clear()
-
-    return step
+NETS: dict[str, tuple[list[int], int, torch.dtype | None]] = {
+    "lenet-300-100": (LENET, 256, None),
+    "mlp4096": ([4096] * 4, 4096, torch.bfloat16),
+    "tiny": ([8, 16, 4], 8, None),
+}
+COMPILED = ["deterministic", "graves", "graves, local_reparam", "ard", "k-tied", "vdp"]
+"""One network per kind of graph: compiling takes longer than measuring."""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=None, help="JSON file to write")
-    parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--steps", type=int, default=10, help="steps per round and variant")
-    parser.add_argument("--compile", action="store_true", help="also compiled variants")
-    chosen = parser.parse_args()
-    torch.manual_seed(0)
-    steps = {"deterministic": make_step(bl.models.mlp(SIZES), False)}
-    for method in bl.METHODS:
-        steps[method] = make_step(bl.mlp(SIZES, method=method), False)
-        if chosen.compile:
-            steps[f"{method} compiled"] = make_step(bl.mlp(SIZES, method=method), True)
-    for step in steps.values():
-        for _ in range(3):
-            step()
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(chosen.rounds):
-        for name, step in steps.items():
-            start = time.perf_counter()
-            for _ in range(chosen.steps):
-                step()
-            times[name].append((time.perf_counter() - start) / chosen.steps)
-    base = times["deterministic"]
-    ratios = {
-        name: statistics.median(own / det for own, det in zip(values, base, strict=True))
-        for name, values in times.items()
+def measure(chosen: argparse.Namespace) -> dict[str, Any]:
+    sizes, batch, autocast = NETS["tiny" if chosen.quick else chosen.net]
+    rounds = 2 if chosen.quick else 40
+    settings: dict[str, Any] = {"rounds": rounds, "device": chosen.device, "autocast": autocast}
+    modes = {"eager": as_record(step_costs(sizes, batch, **settings))}
+    if chosen.compile:
+        names = COMPILED[:2] if chosen.quick else COMPILED
+        modes["compiled"] = as_record(step_costs(sizes, batch, names=names, compile=True, **settings))
+    weights = sum(a * b for a, b in itertools.pairwise(sizes))
+    dtype = autocast or torch.float32
+    return {
+        "what": "training step, ratio to the deterministic network in the same mode",
+        "network": sizes,
+        "batch": batch,
+        "autocast": str(dtype).removeprefix("torch."),
+        "rounds": rounds,
+        "steps": modes,
+        "speeds": speeds(batch, sizes[0], sizes[1], weights, device=chosen.device, dtype=dtype, rounds=rounds),
     }
-    record = {
-        "what": "training step, ratio to the deterministic network",
-        "network": SIZES,
-        "batch": 256,
-        "ratio": ratios,
-        "deterministic_ms": 1e3 * statistics.median(base),
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-    }
-    text = json.dumps(record, indent=2)
-    print(text)
-    if chosen.out is not None:
-        chosen.out.parent.mkdir(parents=True, exist_ok=True)
-        chosen.out.write_text(text + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    run(
+        __doc__,
+        measure,
+        net={"choices": list(NETS), "default": "lenet-300-100"},
+        compile={"action": "store_true", "help": "also compiled"},
+    )

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from bayeslim.cli.parsing import call
-
-if TYPE_CHECKING:
-    from torch import nn
 
 __all__ = ["command", "main"]
 
@@ -21,57 +15,48 @@ def main(args: list[str]) -> None:
 
 
 def command(
-    *, sizes: tuple[int, ...] = (784, 300, 100, 10), batch_size: int = 256, rounds: int = 30, device: str = "auto"
+    *,
+    sizes: tuple[int, ...] = (784, 300, 100, 10),
+    batch_size: int = 256,
+    rounds: int = 30,
+    device: str = "auto",
+    compile: bool = False,
+    bf16: bool = False,
+    out: Path | None = None,
 ) -> None:
-    """Measure what a training step of each method costs on this machine, against the plain network.
+    """Measure what a training step of each method costs on this machine, against the deterministic network.
 
-    All take turns; the ratio is the median over rounds.
+    All take turns; the ratio is the median over rounds, with its quartiles. Memory is the peak of torch's allocations.
 
     Args:
         sizes: widths of the network, from input to output.
         batch_size: rows per step.
         rounds: measurements per method.
         device: auto, cpu, cuda, ...
+        compile: compile every network, the deterministic one too.
+        bf16: run the forward pass in bfloat16.
+        out: JSON file to write besides.
     """
     import torch
     from rich.console import Console
     from rich.table import Table
 
-    from bayeslim import methods, models
-    from bayeslim.likelihoods import Categorical
+    from bayeslim.experiments.record import write_record
+    from bayeslim.machine import machine
     from bayeslim.named_models import resolved_device
-    from bayeslim.optim.param_groups import param_groups
-    from bayeslim.randomness import seeded
-    from bayeslim.training.step import Stepper
+    from bayeslim.step_costs import as_record, step_costs
 
     if rounds < 1 or batch_size < 1:
         raise ValueError(f"--rounds and --batch-size must be at least 1, got {rounds} and {batch_size}")
     place = resolved_device(device)
-
-    def stepping(model: nn.Module) -> Callable[[], None]:
-        model.to(place)
-        x = torch.randn(batch_size, sizes[0], device=place)
-        y = torch.randint(0, sizes[-1], (batch_size,), device=place)
-        stepper = Stepper(model, Categorical(), torch.optim.Adam(param_groups(model), 1e-3, fused=True), 60_000)
-
-        def step() -> None:
-            stepper.step([(x, y)], 1.0, 1.0)
-            stepper.epoch_summary()  # also waits for the device
-
-        return step
-
-    with seeded(0):
-        steps = {"plain": stepping(models.mlp(sizes))}
-        steps |= {name: stepping(methods.mlp(sizes, method=name)) for name in methods.METHODS}
-        times: dict[str, list[float]] = {name: [] for name in steps}
-        for turn in range(rounds + 3):
-            for name, step in steps.items():
-                start = time.perf_counter()
-                step()
-                if turn > 2:  # the first three only warm up
-                    times[name].append(time.perf_counter() - start)
-    table = Table("method", "ms per step", "against plain", title=f"{'-'.join(map(str, sizes))}, {place}")
-    for name, own in times.items():
-        ratio = statistics.median(mine / plain for mine, plain in zip(own, times["plain"], strict=True))
-        table.add_row(name, f"{1000 * statistics.median(own):.2f}", f"{ratio:.2f}")
+    dtype = torch.bfloat16 if bf16 else None
+    found = step_costs(sizes, batch_size, rounds=rounds, device=place, compile=compile, autocast=dtype)
+    title = f"{'-'.join(map(str, sizes))}, batch {batch_size}, {place}"
+    table = Table("method", "ms per step", "against deterministic", "quartiles", "peak memory", title=title)
+    for name, cost in found.items():
+        time = cost.time
+        spread = f"{time.ratio_low:.2f}-{time.ratio_high:.2f}"
+        table.add_row(name, f"{1e3 * time.seconds:.2f}", f"{time.ratio:.2f}", spread, f"{cost.memory_ratio:.2f}")
     Console().print(table)
+    settings = {"network": list(sizes), "batch": batch_size, "compile": compile, "bf16": bf16}
+    write_record(out, {**machine(place), **settings, "steps": as_record(found)})

@@ -1,0 +1,86 @@
+"""Cost of a prediction: many samples at once, one sample after the other, and one pass of moments.
+
+    python benchmarks/predict.py --out results/predict.json
+
+LeNet-300-100. Many images: `bl.predict` with T samples against T deterministic passes (a tenth of them is timed).
+Few images: the same against a Python loop over samples, as one writes it by hand. Moments: one pass that propagates
+variances against one deterministic pass. `graves` is trained by drawing weights, `ard` by drawing outputs; how they are
+sampled is left to `bl.predict`. All calls of a case take turns.
+"""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from harness import LENET, as_dicts, pace, run
+from torch import Tensor, nn
+
+import bayeslim as bl
+from bayeslim.timing import interleaved
+
+METHODS = ("graves", "ard")
+
+
+def predicting(model: nn.Module, x: Tensor, samples: int, method: Any = "sample") -> Callable[[], object]:
+    return lambda: bl.predict(model, x, samples=samples, likelihood=bl.Categorical(), method=method)
+
+
+def looping(model: nn.Module, x: Tensor, samples: int) -> Callable[[], object]:
+    """Mean and variance of the probabilities by a loop over sampled networks."""
+
+    @torch.no_grad()
+    def loop() -> tuple[Tensor, Tensor]:
+        drawn = torch.stack([model(x).softmax(-1) for _ in range(samples)])
+        return drawn.mean(0), drawn.var(0)
+
+    return loop
+
+
+def passes(plain: nn.Module, x: Tensor, count: int) -> Callable[[], object]:
+    @torch.no_grad()
+    def several() -> None:
+        for _ in range(count):
+            plain(x)
+
+    return several
+
+
+def measure(chosen: argparse.Namespace) -> dict[str, Any]:
+    images, samples = (64, 20) if chosen.quick else (10_000, 200)
+    settings = pace(chosen, 15)
+    plain = bl.models.mlp(LENET).to(chosen.device).eval()
+    models = {name: bl.mlp(LENET, method=name).to(chosen.device).eval() for name in (*METHODS, "vdp")}
+    x = torch.randn(images, LENET[0], device=chosen.device)
+    part = samples // 10
+    calls = {f"{part} deterministic passes": passes(plain, x, part)}
+    calls |= {name: predicting(models[name], x, samples) for name in METHODS}
+    for name in METHODS:
+        predicting(models[name], x[:8], samples)()
+    many = interleaved(calls, **pace(chosen, 2) | {"warmup": 0, "turn_seconds": 0.0})
+    few: dict[str, Any] = {}
+    for rows in (1, 32):
+        for name in METHODS:
+            calls = {"loop": looping(models[name], x[:rows], samples)}
+            calls["predict"] = predicting(models[name], x[:rows], samples)
+            few[f"{name}, {rows}"] = as_dicts(interleaved(calls, **settings))
+    moments: dict[str, Any] = {}
+    for rows in (1, images):
+        calls = {"deterministic pass": passes(plain, x[:rows], 1)}
+        calls["moments"] = passes(models["vdp"], x[:rows], 1)
+        calls["moments, whole prediction"] = predicting(models["vdp"], x[:rows], samples, "moments")
+        moments[str(rows)] = as_dicts(interleaved(calls, **settings))
+    return {
+        "what": "prediction",
+        "network": LENET,
+        "samples": samples,
+        "images": images,
+        "timed_passes": part,
+        "many": as_dicts(many),
+        "few": few,
+        "moments": moments,
+    }
+
+
+if __name__ == "__main__":
+    run(__doc__, measure)

@@ -1,0 +1,84 @@
+"""What a measurement ran on, and how fast that multiplies, copies and draws noise."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bayeslim.timing import interleaved
+
+__all__ = ["machine", "speeds"]
+
+
+def machine(device: torch.device | str = "cpu") -> dict[str, Any]:
+    """Processor, threads and versions, for the record of a measurement.
+
+    Args:
+        device: what was measured on.
+
+    Example:
+        >>> machine()["threads"]
+        2
+    """
+    place = torch.device(device)
+    return {
+        "device": torch.cuda.get_device_name(place) if place.type == "cuda" else place.type,
+        "cpu": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+    }
+
+
+@torch.no_grad()
+def speeds(
+    rows: int,
+    columns: int,
+    outputs: int,
+    weights: int,
+    *,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    rounds: int = 20,
+) -> dict[str, float]:
+    r"""Measure the rates that bound a network of given sizes.
+
+    `flops` of a product (rows, columns) x (columns, outputs), which is `2 rows columns outputs` operations;
+    `bytes` per second read and written by a copy of `weights` float32 numbers; `normals` per second drawn by torch.
+
+    Args:
+        rows: examples in a batch.
+        columns: inputs of the largest layer.
+        outputs: outputs of the largest layer.
+        weights: weights of the whole network, whose updates are what is copied.
+        device: where to measure.
+        dtype: of the product.
+        rounds: measurements of each.
+
+    Returns:
+        The three rates, per second.
+
+    Example:
+        >>> speeds(256, 784, 300, 266_200)["flops"] / 1e9
+        150.0
+    """
+    left, right = (torch.randn(shape, device=device, dtype=dtype) for shape in ((rows, columns), (columns, outputs)))
+    source, target = (torch.randn(weights, device=device) for _ in range(2))
+    found = interleaved(
+        {"flops": lambda: left @ right, "bytes": lambda: target.copy_(source), "normals": target.normal_},
+        rounds=rounds,
+        device=device,
+    )
+    work = {"flops": 2 * rows * columns * outputs, "bytes": 8 * weights, "normals": weights}
+    return {name: amount / found[name].seconds for name, amount in work.items()}
+
+
+def _processor() -> str:
+    listed = Path("/proc/cpuinfo")
+    lines = listed.read_text().splitlines() if listed.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
