@@ -83,7 +83,7 @@ def test_costs_compare_with_the_plain_network() -> None:
 
 def test_full_covariances_train_and_predict_like_any_network() -> None:
     (x, y), *_ = images()
-    model = build("vdp-cov")
+    model = build(Config(), "vdp-cov")
     assert isinstance(model, CovarianceNetwork)
     output = model(x[:1])
     assert isinstance(output, Gaussian) and output.shape == (1, 10)
