@@ -12,7 +12,7 @@ Epifano et al. 2024, IEEE Access):
   because it is slow;
 - vdp: variances alone, exact moments, predictions from one pass. The objective is the ELBO and the prior
   N(0, 0.05^2): with N(0, 1), at 1, 10 or 60 times the KL, the network is neither more robust to noise than the plain
-  one nor prunable (docs/results.md).
+  one nor prunable (docs/results.md); vdp-ard: the same with an ARD prior, which prunes best.
 
 Each network is scored on the test images, under noise of -6 to 40 dB, with its smallest weights removed, and by the
 Infidelity and Sensitivity-Max of its input gradients. `--costs` measures time and memory of a training step instead.
@@ -64,7 +64,7 @@ PAPER = {
 class Config:
     """Settings."""
 
-    methods: tuple[str, ...] = ("det", "bbb", "vdp-cov", "vdp")
+    methods: tuple[str, ...] = ("det", "bbb", "vdp-cov", "vdp", "vdp-ard")
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     epochs: int = 25
     cov_epochs: int = 2
@@ -98,11 +98,14 @@ def build(config: Config, method: str) -> nn.Module:
     plain = bl.models.lenet5()
     if method == "det":
         return plain
-    prior = bl.priors.Normal(0.0, 1.0 if method == "vdp-cov" else config.prior_std)
-    options: dict[str, Any] = {"prior": prior, "estimator": bl.moments}
-    if method == "bbb":
-        options = {"prior": bl.priors.ScaleMixture(), "estimator": bl.weight_sample}
-    bayesian = bl.bayesianize_(plain, posterior=fan_in_mean_field, **options)
+    prior = {
+        "bbb": bl.priors.ScaleMixture(),
+        "vdp-cov": bl.priors.Normal(0.0, 1.0),
+        "vdp": bl.priors.Normal(0.0, config.prior_std),
+        "vdp-ard": bl.priors.ARD(),
+    }[method]
+    estimator = bl.weight_sample if method == "bbb" else bl.moments
+    bayesian = bl.bayesianize_(plain, posterior=fan_in_mean_field, prior=prior, estimator=estimator)
     return CovarianceNetwork(bayesian) if method == "vdp-cov" else bayesian
 
 
