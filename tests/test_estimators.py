@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from bayeslim.estimators import (
     VARIANCE_FLOOR,
     check_estimator,
     flipout,
+    independent_draws,
     local_reparam,
     moments,
     weight_sample,
@@ -18,7 +20,7 @@ from bayeslim.estimators import (
 from bayeslim.gaussian import Gaussian
 from bayeslim.layers import Linear
 from bayeslim.ops import EmbeddingOp, LinearOp
-from bayeslim.posteriors import MeanField
+from bayeslim.posteriors import MatrixNormal, MeanField
 from contracts.dense import FixedNoise
 from contracts.members import FACTORISED, POSTERIORS, SAMPLERS, over
 
@@ -115,3 +117,15 @@ def test_float16_autocast_keeps_small_variances() -> None:
         variance = layer(x).double().square().mean().item()
     expected = 256e-8
     assert variance == pytest.approx(expected, rel=5 * (2 / count) ** 0.5 + 2e-3)  # + rounding to float16
+
+
+def test_independent_draws_keep_the_correlation_between_outputs() -> None:
+    """Rows of a matrix normal move together: of two outputs with correlation 0.8 drawn apart none would be left."""
+    posterior = MatrixNormal(torch.zeros(2, 3, dtype=torch.float64), scale=1.0)
+    with torch.no_grad():  # the covariance of the outputs is [[1, 0.8], [0.8, 1]]
+        posterior.out_factor.copy_(torch.tensor([[0.0, 0.0], [0.8, math.log(0.6)]]))
+    x = torch.ones(1, 3, dtype=torch.float64)
+    torch.manual_seed(0)
+    draws = torch.cat([independent_draws(posterior, LinearOp(), x, None) for _ in range(4000)])
+    correlation = torch.corrcoef(draws.detach().T)[0, 1]
+    assert abs(correlation - 0.8) < 5 * (1 - 0.8**2) / math.sqrt(4000)

@@ -126,10 +126,11 @@ def independent_draws(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Te
     """Draw outputs whose joint distribution over positions is right; what `predict` uses.
 
     One vector per example has no positions to correlate: there local reparameterisation is exact
-    for every example and cheaper. Everything else samples the weight.
+    for every example and cheaper, if the weights of different outputs are independent. Everything else samples the
+    weight.
     """
     vectors = isinstance(op, LinearOp) and op.numeric_input and x.ndim <= 2
-    estimator = local_reparam if vectors else weight_sample
+    estimator = local_reparam if vectors and posterior.factorised else weight_sample
     return estimator(posterior, op, x, bias)
 
 

@@ -9,16 +9,17 @@ from torch import Tensor, nn
 
 from bayeslim.divergence import kl_divergence
 from bayeslim.layers.base import BayesLayer
+from bayeslim.posteriors.k_tied import KTied
 from bayeslim.posteriors.mean_field import MeanField
 
 __all__ = ["kl", "named_kl", "normal_priors"]
 
 
 def normal_priors(model: nn.Module) -> dict[object, tuple[float, float]]:
-    """Mean and standard deviation of the prior of every `MeanField` that has a plain normal one: see `kl_alongside`."""
+    """Mean and standard deviation of plain normal priors, by the posteriors that `kl_alongside` can serve."""
     layers = (module for module in model.modules() if isinstance(module, BayesLayer))
     pairs = (pair for layer in layers for pair in layer.posteriors_and_priors())
-    normal = ((q, p.as_normal(q.loc)) for q, p in pairs if isinstance(q, MeanField))
+    normal = ((q, p.as_normal(q.loc)) for q, p in pairs if isinstance(q, MeanField | KTied))
     return {posterior: prior for posterior, prior in normal if prior is not None}
 
 

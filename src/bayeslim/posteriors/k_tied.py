@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from bayeslim.noise import normal_like
+from bayeslim.joint_draw import drawn
 from bayeslim.ops import Op
 from bayeslim.posteriors.base import Posterior, wide
 
@@ -80,7 +80,7 @@ class KTied(Posterior):
 
     def rsample(self) -> Tensor:
         """`loc + scale * noise`."""
-        return torch.addcmul(self.loc, self.scale().to(self.loc.dtype), normal_like(self.loc))
+        return drawn(self, self.loc, self.log_std())
 
     def config(self) -> dict[str, float | int | None]:
         """The rank; the factors themselves are parameters."""
