@@ -96,8 +96,8 @@ def fit_many(
 
     Example:
         >>> models = [bl.mlp([784, 300, 100, 10], method="ard") for _ in range(4)]
-        >>> histories = bl.training.fit_many(models, (x, y), likelihood=bl.Categorical(), epochs=200, batch_size=100,
-        ...                                  kl_weight=[1.0, 2.0, 3.0, 6.0], seeds=range(4), device="cuda")
+        >>> histories = fit_many(models, (x, y), likelihood=bl.Categorical(), epochs=200, batch_size=100,
+        ...                      kl_weight=[1.0, 2.0, 3.0, 6.0], seeds=range(4), device="cuda")
         >>> bl.evaluate(models[2], test)
     """
     models = _distinct(models)
