@@ -20,6 +20,7 @@ QUICK = {
     "dissertation_tables.py": ["ours", "paper"],
     "peers.py": ["train_step", "predict"],
     "optimizer_step.py": ["networks"],
+    "many_networks.py": ["steps"],
 }
 
 
