@@ -41,6 +41,7 @@ class Run:
     | config.toml | the settings; `bayeslim train --config` runs them again |
     | preprocessing.json | how raw data become inputs, and outputs answers |
     | checkpoint.safetensors, history.jsonl | the training, epoch by epoch |
+    | checkpoint.previous.safetensors | the epoch before, should the last one get damaged |
     | model.safetensors | the trained network |
     | metrics.json | its scores |
     | pruned.safetensors, pruning.json | the pruned network, and what pruning did |

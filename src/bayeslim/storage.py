@@ -19,9 +19,13 @@ from safetensors.torch import load as deserialise
 from safetensors.torch import save as serialise
 from torch import Tensor
 
-__all__ = ["FORMAT_VERSION", "read_tensors", "write_atomically", "write_tensors"]
+__all__ = ["FORMAT_VERSION", "DamagedFile", "copy_atomically", "read_tensors", "write_atomically", "write_tensors"]
 
 FORMAT_VERSION = 1
+
+
+class DamagedFile(ValueError):
+    """A file that was cut short, edited or hit by a fault of the disk."""
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -50,6 +54,18 @@ def write_atomically(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
         raise
     _sync_folder(folder)
+
+
+def copy_atomically(source: Path, target: Path) -> None:
+    """Let `target` hold what `source` holds, or what it held before: by a second link, where the system has links."""
+    temporary = target.parent / f".{target.name}.{secrets.token_hex(8)}"
+    try:
+        os.link(source, temporary)
+    except OSError:
+        write_atomically(target, source.read_bytes())
+        return
+    temporary.replace(target)
+    _sync_folder(target.parent)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -87,7 +103,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is not such a file, was written by a newer version, or is damaged.
+        DamagedFile: if it is damaged.
+        ValueError: if it is not such a file, or was written by a newer version.
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
@@ -97,7 +114,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors = deserialise(content)
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     except (SafetensorError, AssertionError, KeyError, ValueError, OverflowError, RuntimeError) as error:
-        raise ValueError(
+        raise DamagedFile(
             f"{path} is not a readable safetensors file ({error}): it may be cut short or damaged; "
             "restore it from a copy"
         ) from error
@@ -109,7 +126,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not version.isdecimal() or not 1 <= int(version) <= FORMAT_VERSION:
         raise ValueError(f"{path} has format version {version}, this bayeslim reads up to {FORMAT_VERSION}: upgrade")
     if _digest(tensors, metadata["bayeslim_facts"]) != metadata["bayeslim_sha256"]:
-        raise ValueError(f"{path} is damaged: its checksum does not match; restore it from a copy")
+        raise DamagedFile(f"{path} is damaged: its checksum does not match; restore it from a copy")
     try:
         facts = json.loads(metadata["bayeslim_facts"])
     except (ValueError, RecursionError) as error:

@@ -41,7 +41,11 @@ def test_a_table_is_explained_trained_and_kept(tmp_path: Path, capsys: Output) -
     assert "text columns as one input per value: soil" in said and "left out, constant: planet" in said
     assert "accuracy" in said and "bayeslim prune" in said
     kept = {"run.json", "config.toml", "preprocessing.json", "model.safetensors", "metrics.json"}
-    assert files(tmp_path / "a") == kept | {"checkpoint.safetensors", "history.jsonl"}
+    assert files(tmp_path / "a") == kept | {
+        "checkpoint.safetensors",
+        "checkpoint.previous.safetensors",
+        "history.jsonl",
+    }
     run = Run(tmp_path / "a")
     assert run.config.data == str(table) and len(run.history()) == 3
     assert run.command.startswith("bayeslim train --data") and set(run.metrics()["trained"]) >= {"test", "validation"}

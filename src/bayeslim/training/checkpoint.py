@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,10 +13,10 @@ from torch import Tensor, nn
 
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.saving import check_state, load_state_, prefixed, unprefixed
-from bayeslim.storage import read_tensors, write_tensors
+from bayeslim.storage import DamagedFile, copy_atomically, read_tensors, write_tensors
 from bayeslim.training.history import History
 
-__all__ = ["RunState", "checkpoint_file", "load_checkpoint_", "save_checkpoint"]
+__all__ = ["RunState", "checkpoint_file", "load_checkpoint_", "previous_file", "save_checkpoint"]
 
 
 @dataclass
@@ -41,10 +42,15 @@ def checkpoint_file(folder: Path) -> Path:
     return folder / "checkpoint.safetensors"
 
 
+def previous_file(folder: Path) -> Path:
+    """Where the checkpoint of the epoch before lies, for the case that the last one gets damaged."""
+    return folder / "checkpoint.previous.safetensors"
+
+
 def save_checkpoint(
     folder: Path, model: nn.Module, likelihood: Likelihood, optimizer: torch.optim.Optimizer, state: RunState
 ) -> None:
-    """Write checkpoint and history to `folder`, each atomically, the checkpoint first."""
+    """Write checkpoint and history to `folder`, each atomically, the checkpoint first; keep the one before it."""
     tensors = prefixed("model", model.state_dict()) | prefixed("likelihood", likelihood.state_dict())
     tensors |= prefixed("best", state.best)
     scalars: dict[str, dict[str, Any]] = {}
@@ -66,6 +72,8 @@ def save_checkpoint(
         "trained": _trained(model, likelihood, optimizer),
         "optimizer": scalars,
     }
+    if checkpoint_file(folder).exists():
+        copy_atomically(checkpoint_file(folder), previous_file(folder))
     write_tensors(checkpoint_file(folder), tensors, facts)
     state.history.write(folder / "history.jsonl")
 
@@ -88,11 +96,13 @@ def load_checkpoint_(
 
     Raises:
         FileNotFoundError: if there is no checkpoint.
-        ValueError: if it is damaged, is something else, was started with other settings, trained other
-            parameters or belongs to another network; nothing is changed then.
+        ValueError: if it is damaged and the one before it too, is something else, was started with other settings,
+            trained other parameters or belongs to another network; nothing is changed then.
+
+    Warns:
+        RuntimeWarning: if the last checkpoint is damaged, and the one before it is used.
     """
-    file = checkpoint_file(folder)
-    tensors, facts = read_tensors(file)
+    file, tensors, facts = _newest_readable(folder)
     if facts.get("kind") != "checkpoint":
         raise ValueError(f"{file} holds {facts.get('kind')!r}, not a training checkpoint")
     stored = facts["settings"] | {"seed": facts["seed"]}
@@ -122,6 +132,21 @@ def load_checkpoint_(
         settings=facts["settings"],
         scaler=facts["scaler"],
     )
+
+
+def _newest_readable(folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
+    """The last checkpoint, or the one before it where that is damaged."""
+    last, before = checkpoint_file(folder), previous_file(folder)
+    try:
+        return last, *read_tensors(last)
+    except DamagedFile as error:
+        try:
+            content = read_tensors(before)
+        except (FileNotFoundError, ValueError):
+            raise error from None
+        message = f"{error}. Going on from the epoch before, which {before.name} holds"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        return before, *content
 
 
 def _trained(model: nn.Module, likelihood: Likelihood, optimizer: torch.optim.Optimizer) -> list[str]:

@@ -105,8 +105,9 @@ def fit(
             if a resumed run is to go on exactly. A run that was stopped may call it for one epoch twice.
         autocast: torch.bfloat16 or torch.float16 for the forward pass; the KL stays in float32.
         compile: compile the objective with torch.compile.
-        checkpoint: folder for `checkpoint.safetensors` and `history.jsonl`, written after every epoch.
-        resume: continue from the checkpoint if there is one.
+        checkpoint: folder for `checkpoint.safetensors` and `history.jsonl`, written after every epoch; the checkpoint
+            of the epoch before is kept.
+        resume: continue from the checkpoint if there is one, or from the one before if it is damaged.
         seed: None draws one from torch's random state.
         device: move model and likelihood there first.
         progress: show a progress bar on a terminal.
