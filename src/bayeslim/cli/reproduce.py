@@ -12,6 +12,10 @@ EXPERIMENTS: dict[str, tuple[str, str]] = {
         "bayeslim.experiments.samplers",
         "CVAdam snapshots and pruning in one shot on MNIST (arXiv 2210.12957)",
     ),
+    "sparse-vd": (
+        "bayeslim.experiments.sparse_vd",
+        "Sparse VD, ARD and Gamma: LeNets on MNIST, VGG on CIFAR-10 (arXiv 1701.05369, 1811.00596)",
+    ),
     "vdp": ("bayeslim.experiments.vdp", "mean and variance in one pass (VDP++) on MNIST"),
     "variable-selection": ("bayeslim.experiments.variable_selection", "which inputs matter, on sparse functions"),
 }

@@ -54,7 +54,7 @@ class GammaARD(Prior):
     variance grows: bound the scales, `MeanField(max_scale=exp(-4))`, as the paper does.
 
     Args:
-        a: shape, above 1/2; the closer to 1/2 the sparser.
+        a: shape, above 1/2; the larger the sparser (0.505 to 0.52 in the paper).
         b: rate, above 0.
 
     Example:
