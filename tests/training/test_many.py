@@ -323,6 +323,16 @@ def test_one_network_diverges_and_the_others_go_on() -> None:
     assert not math.isfinite(histories[1].last["energy"]) and math.isfinite(histories[2].last["energy"])
 
 
+def test_a_bayesian_network_without_sound_weights_has_no_sparsity() -> None:
+    """Which weights are noise cannot be said then; the others are recorded as ever."""
+    models = [small(method="ard", seed=seed) for seed in (0, 1)]
+    with torch.no_grad():
+        next(models[1].parameters()).fill_(math.nan)
+    with pytest.warns(RuntimeWarning, match="network 1 has diverged in epoch 0"):
+        histories = fit_many(models, blobs(), likelihood=bl.Categorical(), epochs=1, seeds=(0, 1), progress=False)
+    assert histories[1].last["sparsity"] == {} and set(histories[0].last["sparsity"]) == {"0", "2"}
+
+
 def test_all_networks_diverge() -> None:
     with (
         pytest.warns(RuntimeWarning, match="diverged"),

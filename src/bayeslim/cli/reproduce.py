@@ -7,6 +7,10 @@ import importlib
 __all__ = ["EXPERIMENTS", "main"]
 
 EXPERIMENTS: dict[str, tuple[str, str]] = {
+    "dissertation": (
+        "bayeslim.experiments.dissertation",
+        "what variational layers prune, by the ELBO and as the dissertation has it",
+    ),
     "k-tied": ("bayeslim.experiments.k_tied", "k-tied Normal posteriors on MNIST (arXiv 2002.02655)"),
     "samplers": (
         "bayeslim.experiments.samplers",

@@ -153,12 +153,14 @@ def fit_many(
                         advance()
                 if after_epoch is not None:
                     after_epoch(models, Progress((epoch + 1) * len(batches) - 1, len(batches), epochs))
-                last = zip(models, stepper.epoch_summary(), betas[-1].tolist(), plan.lr, strict=True)
-                for history, (model, summary, beta, rate) in zip(histories, last, strict=True):
-                    record = {"epoch": epoch, "phase": phase} | summary
-                    record |= {"beta": beta, "lr": rate * factors[-1].item(), "sparsity": named_sparsity(model)}
-                    history.records.append(record)
-                _note_diverged(diverged, histories, stepper.stack.finite().tolist())
+                finite = stepper.stack.finite().tolist()
+                last = zip(models, finite, stepper.epoch_summary(), betas[-1].tolist(), plan.lr, strict=True)
+                for history, (model, sound, summary, beta, rate) in zip(histories, last, strict=True):
+                    record = (
+                        {"epoch": epoch, "phase": phase} | summary | {"beta": beta, "lr": rate * factors[-1].item()}
+                    )
+                    history.records.append(record | {"sparsity": named_sparsity(model) if sound else {}})
+                _note_diverged(diverged, histories, finite)
     finally:
         stepper.release_()
     return histories
