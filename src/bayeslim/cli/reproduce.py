@@ -7,6 +7,10 @@ import importlib
 __all__ = ["EXPERIMENTS", "main"]
 
 EXPERIMENTS: dict[str, tuple[str, str]] = {
+    "comparison": (
+        "bayeslim.experiments.comparison",
+        "every method beside the usual baselines: UCI, MNIST, Fashion-MNIST",
+    ),
     "dissertation": (
         "bayeslim.experiments.dissertation",
         "what variational layers prune, by the ELBO and as the dissertation has it",
