@@ -19,7 +19,6 @@ their gradients were set by hand on validation rows of splits 0 and 1 of concret
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import math
@@ -32,6 +31,7 @@ import torch
 from rich.console import Console
 
 from bayeslim.data.tabular import UCI_NAMES
+from bayeslim.experiments.arguments import common_parser
 from bayeslim.experiments.comparison_data import IMAGES, SMALL, Case, image_cases, parts, uci_cases
 from bayeslim.experiments.comparison_judge import costs, judged, validation_nll
 from bayeslim.experiments.comparison_methods import METHODS
@@ -145,17 +145,17 @@ def _runs(config: Config, name: str, cases: Sequence[Case]) -> list[dict[str, An
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the comparison from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = common_parser(
+        __doc__,
+        root="uci/, mnist/ and fashion-mnist/",
+        quick="one split of one set, or a thousand images; few epochs",
+        out="JSON file to write, and to continue",
+    )
     parser.add_argument("--data", choices=("uci", *IMAGES), default="uci")
     parser.add_argument("--sets", nargs="+", choices=UCI_NAMES, default=list(SMALL), help="which UCI sets")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--seeds", "--splits", dest="seeds", type=int, nargs="+", default=None, help="default 0 1 2")
     parser.add_argument("--epochs", type=int, default=None)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--root", type=Path, default=None, help="folder that holds uci/, mnist/ and fashion-mnist/")
-    parser.add_argument("--out", type=Path, default=None, help="JSON file to write, and to continue")
-    parser.add_argument("--merge", type=Path, nargs="+", default=[], help="join these result files instead of running")
-    parser.add_argument("--quick", action="store_true", help="one split of one set, or a thousand images; few epochs")
     chosen = parser.parse_args(arguments)
     console = Console()
     if chosen.merge:

@@ -16,7 +16,6 @@ side. The file given by `--out` is written after every variant, and what it hold
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -26,6 +25,7 @@ from typing import Any, Protocol
 import torch
 from rich.console import Console
 
+from bayeslim.experiments.arguments import common_parser
 from bayeslim.experiments.dissertation_networks import Networks
 from bayeslim.experiments.dissertation_regression import Curve
 from bayeslim.experiments.dissertation_reviews import Reviews
@@ -200,14 +200,14 @@ def merged(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the experiments from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=None, help="JSON file to write, and to resume from")
-    parser.add_argument("--root", type=Path, default=None, help="folder that holds mnist/, fashion-mnist/ and imdb/")
-    parser.add_argument("--device", default="cpu")
+    parser = common_parser(
+        __doc__,
+        root="mnist/, fashion-mnist/ and imdb/",
+        quick="two seeds at a size that takes seconds",
+        out="JSON file to write, and to resume from",
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=None)
     parser.add_argument("--parts", nargs="+", default=list(QUICK.parts), choices=list(QUICK.parts))
-    parser.add_argument("--merge", type=Path, nargs="+", default=[], help="join these result files instead of running")
-    parser.add_argument("--quick", action="store_true", help="two seeds at a size that takes seconds")
     chosen = parser.parse_args(arguments)
     console = Console()
     if chosen.merge:

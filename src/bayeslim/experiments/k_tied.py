@@ -14,7 +14,6 @@ k = 1, 2, 3 under the same budget:
 
 from __future__ import annotations
 
-import argparse
 import copy
 import functools
 import json
@@ -30,6 +29,7 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.analysis import GradientSNR, truncate_scales_
+from bayeslim.experiments.arguments import common_parser
 from bayeslim.experiments.record import write_record
 from bayeslim.posteriors import KTied, MeanField
 from bayeslim.randomness import derived_seed, seeded
@@ -263,14 +263,9 @@ def _spread(values: list[float]) -> str:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the experiment from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=None, help="JSON file to write")
-    parser.add_argument("--root", type=Path, default=None, help="folder that holds mnist/")
-    parser.add_argument("--device", default="cpu")
+    parser = common_parser(__doc__, root="mnist/", quick="one seed and a few steps, to see that it runs")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--ranks", type=int, nargs="+", default=[0, 1, 2, 3], help="0 is mean-field")
-    parser.add_argument("--merge", type=Path, nargs="+", default=[], help="join these result files instead of running")
-    parser.add_argument("--quick", action="store_true", help="one seed and a few steps, to see that it runs")
     chosen = parser.parse_args(arguments)
     config = Config(seeds=tuple(chosen.seeds), ranks=tuple(chosen.ranks))
     if chosen.quick:

@@ -19,7 +19,6 @@ Each is scored as a whole on the test images, and as the one network it ends wit
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
 import time
@@ -31,6 +30,7 @@ import torch
 from rich.console import Console
 
 import bayeslim as bl
+from bayeslim.experiments.arguments import common_parser
 from bayeslim.experiments.record import write_record
 from bayeslim.experiments.samplers_methods import METHODS, Config, Data, Outcome
 from bayeslim.experiments.samplers_table import table
@@ -97,15 +97,10 @@ def load_images(root: Path | None, device: str) -> tuple[Data, Data]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the experiment from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=None, help="JSON file to write")
-    parser.add_argument("--root", type=Path, default=None, help="folder that holds mnist/")
-    parser.add_argument("--device", default="cpu")
+    parser = common_parser(__doc__, root="mnist/", quick="one seed, four epochs of a thousand images")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(Config.seeds))
     parser.add_argument("--methods", nargs="+", default=list(Config.methods), choices=Config.methods)
     parser.add_argument("--epochs", type=int, default=Config.epochs)
-    parser.add_argument("--merge", type=Path, nargs="+", default=[], help="join these result files instead of running")
-    parser.add_argument("--quick", action="store_true", help="one seed, four epochs of a thousand images")
     chosen = parser.parse_args(arguments)
     console = Console()
     if chosen.merge:

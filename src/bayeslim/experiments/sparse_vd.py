@@ -20,7 +20,6 @@ Results are written after every stack, and a run with the same --out goes on whe
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import time
@@ -32,6 +31,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from bayeslim.experiments.arguments import common_parser
 from bayeslim.experiments.record import write_record
 from bayeslim.experiments.sparse_vd_finish import finished
 from bayeslim.experiments.sparse_vd_recipes import FINISHES, GOALS, PAPER, RECIPES, TOLERANCE
@@ -148,10 +148,12 @@ def merged(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the experiment from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=None, help="JSON file to write, and to go on from")
-    parser.add_argument("--root", type=Path, default=None, help="folder that holds mnist/ or cifar10/")
-    parser.add_argument("--device", default="cpu")
+    parser = common_parser(
+        __doc__,
+        root="mnist/ or cifar10/",
+        quick="two recipes, one seed, a few steps",
+        out="JSON file to write, and to go on from",
+    )
     parser.add_argument("--network", default=Config.network, choices=RECIPES)
     parser.add_argument("--recipes", nargs="+", default=None, help="of the network, see RECIPES; default: all")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(Config.seeds))
@@ -160,8 +162,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--together", type=int, default=Config.together, help="networks in one stack, at most")
     parser.add_argument("--images", type=int, default=None, help="train on the first so many only")
     parser.add_argument("--checkpoints", type=Path, default=None, help="folder for the checkpoints of vgg runs")
-    parser.add_argument("--merge", type=Path, nargs="+", default=[], help="join these result files instead of running")
-    parser.add_argument("--quick", action="store_true", help="two recipes, one seed, a few steps")
     chosen = parser.parse_args(arguments)
     console = Console()
     if chosen.merge:

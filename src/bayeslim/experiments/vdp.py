@@ -20,7 +20,6 @@ Infidelity and Sensitivity-Max of its input gradients. `--costs` measures time a
 
 from __future__ import annotations
 
-import argparse
 import copy
 import functools
 import json
@@ -36,6 +35,7 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.analysis import SNRS, infidelity, magnitude_curve, noise_sweep, sensitivity_max
+from bayeslim.experiments.arguments import common_parser
 from bayeslim.experiments.record import write_record
 from bayeslim.experiments.vdp_table import table
 from bayeslim.full_covariance import full_covariance
@@ -262,16 +262,11 @@ def load_images(root: Path | None, device: str) -> tuple[tuple[Tensor, Tensor], 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the experiment from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=None, help="JSON file to write")
-    parser.add_argument("--root", type=Path, default=None, help="folder that holds mnist/ and fashion-mnist/")
-    parser.add_argument("--device", default="cpu")
+    parser = common_parser(__doc__, root="mnist/ and fashion-mnist/", quick="one seed, one epoch of a thousand images")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(Config.seeds))
     parser.add_argument("--methods", nargs="+", default=list(Config.methods), choices=Config.methods)
     parser.add_argument("--epochs", type=int, default=Config.epochs)
     parser.add_argument("--costs", action="store_true", help="measure one training step of each method, and stop")
-    parser.add_argument("--merge", type=Path, nargs="+", default=[], help="join these result files instead of running")
-    parser.add_argument("--quick", action="store_true", help="one seed, one epoch of a thousand images")
     chosen = parser.parse_args(arguments)
     console = Console()
     if chosen.merge:
