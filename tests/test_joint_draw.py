@@ -81,6 +81,15 @@ def test_derivatives_by_finite_differences(beta: float, use: Callable[[object, T
     assert torch.autograd.gradcheck(value, (loc, log_std))
 
 
+@pytest.mark.parametrize("use", [drawn, spread])
+def test_second_derivatives_are_refused_not_wrong(use: Callable[[object, Tensor, Tensor], Tensor]) -> None:
+    loc, log_std = (torch.zeros(2, requires_grad=True) for _ in range(2))
+    with kl_alongside({"q": (0.0, 1.0)}):
+        result = use("q", loc, log_std).sum()
+    with pytest.raises(RuntimeError, match="cannot be differentiated twice"):
+        torch.autograd.grad(result, log_std, create_graph=True)
+
+
 def test_the_first_draw_alone_leaves_a_kl() -> None:
     loc, log_std = (torch.zeros(2, requires_grad=True) for _ in range(2))
     with kl_alongside({"q": (0.0, 1.0)}) as found:

@@ -1,7 +1,8 @@
 """Draw weights, or take their variances, and their KL in one pass over the parameters, forwards and backwards.
 
 The objective needs both for every weight, and each alone reads all parameters again. Inside `kl_alongside` a posterior
-that is used leaves its KL behind at once, so that one gradient pass serves the two.
+that is used leaves its KL behind at once, so that one gradient pass serves the two. Second derivatives are refused: the
+tensors kept for the first ones do not know what they were computed from.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from bayeslim.noise import normal_like
 
-__all__ = ["drawn", "kl_alongside", "spread"]
+__all__ = ["drawn", "kl_alongside", "normal_sum", "refuse_second_derivatives", "spread"]
 
 Gaussian = tuple[float, float]
 """Mean and standard deviation."""
@@ -93,14 +94,23 @@ def _may_join(loc: Tensor, log_std: Tensor) -> bool:
     )
 
 
-def _terms(loc: Tensor, log_std: Tensor, variances: Tensor, prior: Gaussian) -> Tensor:
-    """The KL, from the sum of variances."""
+def normal_sum(loc: Tensor, log_std: Tensor, variances: Tensor, prior: Gaussian) -> Tensor:
+    """The KL from a normal prior, summed over all weights, from the sum of their variances."""
     distance = (loc - prior[0] if prior[0] else loc).flatten()
     return 0.5 * prior[1] ** -2 * (distance.dot(distance) + variances) - log_std.sum() + _constant(loc, prior)
 
 
 def _constant(loc: Tensor, prior: Gaussian) -> float:
     return loc.numel() * (math.log(prior[1]) - 0.5)
+
+
+def refuse_second_derivatives() -> None:
+    """Raise in a backward pass with `create_graph`: tensors that were kept do not know what they came from."""
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        raise RuntimeError(
+            "weights drawn together with their KL cannot be differentiated twice: call the network and `prior.kl` "
+            "outside `bl.nelbo`"
+        )
 
 
 class _Drawn(torch.autograd.Function):
@@ -112,10 +122,11 @@ class _Drawn(torch.autograd.Function):
         ctx.save_for_backward(loc, std, noise)
         ctx.prior = prior
         variances = std.flatten().dot(std.flatten())
-        return torch.addcmul(loc, std, noise), _terms(loc, log_std, variances, prior)
+        return torch.addcmul(loc, std, noise), normal_sum(loc, log_std, variances, prior)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivatives()
         (loc, std, noise), (by_weight, by_kl) = ctx.saved_tensors, gradients
         pull = by_kl * ctx.prior[1] ** -2
         by_log_std = (by_weight * noise).addcmul_(std, pull).mul_(std).sub_(by_kl)
@@ -131,10 +142,11 @@ class _Spread(torch.autograd.Function):
         variance = (2 * log_std).exp_()
         ctx.save_for_backward(loc, variance)
         ctx.prior = prior
-        return variance, _terms(loc, log_std, variance.sum(), prior)
+        return variance, normal_sum(loc, log_std, variance.sum(), prior)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivatives()
         (loc, variance), (by_variance, by_kl) = ctx.saved_tensors, gradients
         pull = by_kl * ctx.prior[1] ** -2
         by_log_std = torch.add(by_variance, pull, alpha=0.5).mul_(variance).mul_(2).sub_(by_kl)
@@ -155,8 +167,8 @@ class _DrawnOnCuda(torch.autograd.Function):
         return weight, terms.add_(_constant(loc, prior))
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivatives()
         from bayeslim.cuda.draw import draw_backward
 
         (by_weight, by_kl), (loc, log_std, seed) = gradients, ctx.saved_tensors

@@ -52,3 +52,20 @@ def test_extremes_stay_finite(name: str, log_scale: float, size: float) -> None:
     total.backward()
     assert total.isfinite() and mean.grad is not None and log_std.grad is not None
     assert mean.grad.isfinite().all() and log_std.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["normal", "ard", "molchanov"])
+def test_second_derivatives_are_refused_not_wrong(name: str) -> None:
+    mean, log_std = parameters()
+    with pytest.raises(RuntimeError, match="cannot be differentiated twice"):
+        torch.autograd.grad(PRIORS[name].total(mean, log_std), log_std, create_graph=True)
+
+
+@pytest.mark.parametrize("name", ["normal", "ard", "molchanov"])
+def test_hessians_by_function_transforms(name: str) -> None:
+    prior, (mean, log_std) = PRIORS[name], parameters()
+    found, expected = (
+        torch.func.hessian(function, argnums=(0, 1))(mean[0], log_std[0])
+        for function in (prior.total, lambda m, s: prior.kl(m, (2 * s).exp()).sum())
+    )
+    torch.testing.assert_close(found, expected)

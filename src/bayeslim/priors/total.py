@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import TransformType, get_interpreter_stack
 
+from bayeslim.joint_draw import refuse_second_derivatives
 from bayeslim.log_alpha import SMALLEST_MEAN
 
 __all__ = ["differentiated", "of_log_alpha"]
@@ -18,6 +20,9 @@ Slopes = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 def differentiated(value: Value, slopes: Slopes, mean: Tensor, log_std: Tensor) -> Tensor:
     """A sum over weights whose gradient `slopes` computes, from one tensor that `value` keeps for it.
+
+    Differentiating it twice is refused: differentiate `prior.kl(mean, variance).sum()` instead. Inside
+    `torch.func.grad` and its kin, which may want more derivatives, `value` is differentiated as it stands.
 
     Args:
         value: of (mean, log_std): the sum, and what the slopes need.
@@ -30,6 +35,9 @@ def differentiated(value: Value, slopes: Slopes, mean: Tensor, log_std: Tensor) 
         >>> differentiated(lambda m, s: (m.sum(), s), lambda m, s, g: (g.expand_as(m), 0 * s), ones, ones)
         tensor(2., grad_fn=<_TotalBackward>)
     """
+    levels = () if torch.compiler.is_compiling() else get_interpreter_stack() or ()
+    if any(level.key() == TransformType.Grad for level in levels):
+        return value(mean, log_std)[0]
     total: Any = _Total.apply(mean, log_std, value, slopes)
     return total[0]
 
@@ -73,5 +81,6 @@ class _Total(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        refuse_second_derivatives()
         by_mean, by_log_std = ctx.slopes(*ctx.saved_tensors, gradients[0])
         return by_mean, by_log_std, None, None
