@@ -80,6 +80,34 @@ def test_a_maximum_has_the_variance_found_there(name: str) -> None:
     assert torch.equal(found.variance, moments_of(function, clear).variance)
 
 
+WINDOWS: dict[str, tuple[Function, int, tuple[int, ...]]] = {
+    "line": (lambda x, **o: F.max_pool1d(x, 3, **o), 1, (2, 7)),
+    "image": (lambda x, **o: F.max_pool2d(x, 2, **o), 2, (2, 3, 6, 4)),
+    "rest": (lambda x, **o: F.max_pool2d(x, (2, 3), **o), 2, (1, 2, 5, 7)),
+    "large": (lambda x, **o: F.max_pool2d(x, (2, 3), **o), 2, (1, 2, 20, 21)),
+    "volume": (lambda x, **o: F.max_pool3d(x, (1, 2, 2), (1, 2, 2), **o), 3, (1, 2, 3, 4, 5)),
+    "overlap": (lambda x, **o: F.max_pool2d(x, 3, 1, **o), 2, (1, 2, 6, 5)),
+    "gaps": (lambda x, **o: F.max_pool2d(x, 1, 2, **o), 2, (1, 2, 6, 5)),
+    "padded": (lambda x, **o: F.max_pool2d(x, 2, padding=1, **o), 2, (1, 2, 6, 5)),
+    "ceiled": (lambda x, **o: F.max_pool2d(x, 2, ceil_mode=True, **o), 2, (1, 2, 5, 5)),
+    "adaptive": (lambda x, **o: F.adaptive_max_pool2d(x, 2, **o), 2, (1, 2, 5, 5)),
+}
+
+
+@over("name", WINDOWS)
+def test_gradients_of_maxima_are_those_of_torch(name: str) -> None:
+    pool, dimensions, shape = WINDOWS[name]
+    torch.manual_seed(0)
+    mean, variance = torch.randn(shape).double().requires_grad_(), torch.rand(shape).double().requires_grad_()
+    found = pool(Gaussian(mean, variance))
+    expected, places = pool(mean, return_indices=True)
+    chosen = variance.flatten(-dimensions).gather(-1, places.flatten(-dimensions)).view(places.shape)
+    factors = torch.randn(2, *expected.shape).double()
+    mine = torch.autograd.grad((factors[0] * found.mean + factors[1] * found.variance).sum(), [mean, variance])
+    theirs = torch.autograd.grad((factors[0] * expected + factors[1] * chosen).sum(), [mean, variance])
+    torch.testing.assert_close(mine, theirs)
+
+
 def test_the_largest_error_of_a_maximum_is_the_stated_one() -> None:
     """2x2 windows of equal means: 1.03 deviations and 0.49 of the variance."""
     x = Gaussian(torch.zeros(1, 1, 2, 2).double(), torch.ones(1, 1, 2, 2).double())

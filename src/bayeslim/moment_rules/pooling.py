@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -33,14 +34,32 @@ def max_pool(function: Callable[..., Any], dimensions: int) -> Callable[..., Any
         function: `F.max_pool2d` and its kin, with `return_indices`.
         dimensions: number of pooled axes.
     """
+    adaptive = "adaptive" in function.__name__
 
     def rule(input: Gaussian, *args: Any, return_indices: bool = False, **kwargs: Any) -> Any:
-        mean, indices = function(input.mean, *args, **kwargs, return_indices=True)
-        chosen: Any = _Chosen.apply(input.variance.flatten(-dimensions), indices.flatten(-dimensions))
-        result = Gaussian.of(mean, chosen.reshape(mean.shape), input.mode)
+        _, indices = function(input.mean.detach(), *args, **kwargs, return_indices=True)
+        extents = tuple(input.shape[-dimensions:])
+        window = None if adaptive else _window(dimensions, *args, **kwargs)
+        mean, variance = cast(Any, _Chosen.apply(input.mean, input.variance, indices, extents, window))
+        result = Gaussian.of(mean, variance, input.mode)
         return (result, indices) if return_indices else result
 
     return rule
+
+
+def _window(
+    dimensions: int,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> tuple[int, ...] | None:
+    """The size of windows that stand side by side; None for those that overlap or leave gaps or the input."""
+    size = _tuple(kernel_size, dimensions)
+    step = size if stride in (None, (), []) else _tuple(stride, dimensions)
+    inside = not any(_tuple(padding, dimensions)) and not ceil_mode
+    return size if size == step and inside and set(_tuple(dilation, dimensions)) == {1} else None
 
 
 def avg_pool(dimensions: int) -> Callable[..., Gaussian]:
@@ -102,24 +121,59 @@ def adaptive_avg_pool(dimensions: int) -> Callable[..., Gaussian]:
 
 
 class _Chosen(torch.autograd.Function):
-    """`values.gather(-1, indices)`, which keeps only the indices for its gradient; torch's keeps the values too."""
+    """The elements of two tensors at the places that a pool has chosen.
+
+    For the gradient only the places are kept, in the smallest type that holds them; torch keeps the tensors besides,
+    and the places in 64 bits. Where windows stand side by side every element asks whether it was its window's choice:
+    no sums in any order, and a compiler fuses it with what follows.
+    """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(values: Tensor, indices: Tensor) -> Tensor:
-        return values.gather(-1, indices)
+    def forward(
+        first: Tensor, second: Tensor, places: Tensor, extents: tuple[int, ...], window: tuple[int, ...] | None
+    ) -> tuple[Tensor, Tensor]:
+        flat = places.flatten(-len(extents))
+        first, second = (part.flatten(-len(extents)).gather(-1, flat) for part in (first, second))
+        return first.view(places.shape), second.view(places.shape)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.length = inputs[0].shape[-1]
-        ctx.save_for_backward(inputs[1])
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        _, _, places, ctx.extents, ctx.window = inputs
+        kinds = (torch.uint8, torch.int16, torch.int32, torch.int64)
+        smallest = next(kind for kind in kinds if math.prod(ctx.extents) <= torch.iinfo(kind).max)
+        ctx.save_for_backward(places.to(smallest))
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
-        (indices,) = ctx.saved_tensors
-        zeros = gradients[0].new_zeros(*indices.shape[:-1], ctx.length)
-        return zeros.scatter_add(-1, indices, gradients[0]), None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (places,) = ctx.saved_tensors
+        put = _put_back if ctx.window is None else functools.partial(_asked, window=ctx.window)
+        return put(gradients[0], places, ctx.extents), put(gradients[1], places, ctx.extents), None, None, None
+
+
+def _put_back(gradient: Tensor, places: Tensor, extents: tuple[int, ...]) -> Tensor:
+    """Add every element to its place, in a tensor of zeros."""
+    count = len(extents)
+    zeros = gradient.new_zeros(*gradient.shape[:-count], math.prod(extents))
+    sums = zeros.scatter_add(-1, places.flatten(-count).long(), gradient.flatten(-count))
+    return sums.view(*gradient.shape[:-count], *extents)
+
+
+def _asked(gradient: Tensor, places: Tensor, extents: tuple[int, ...], window: tuple[int, ...]) -> Tensor:
+    """The gradient of a window at its place, 0 elsewhere in it."""
+    own = torch.arange(math.prod(extents), device=places.device).view(extents)
+    chosen = _enlarged(places, extents, window) == own
+    return torch.where(chosen, _enlarged(gradient, extents, window), 0)
+
+
+def _enlarged(x: Tensor, extents: tuple[int, ...], window: tuple[int, ...]) -> Tensor:
+    """Repeat every element over its window; 0 in the rest that no window covers."""
+    for axis, (extent, size) in enumerate(zip(extents, window, strict=True), -len(extents)):
+        last = x.movedim(axis, -1)
+        repeated = last[..., None].expand(*last.shape, size).flatten(-2)
+        x = F.pad(repeated, (0, extent - repeated.shape[-1])).movedim(-1, axis)
+    return x
 
 
 def _tuple(value: Any, length: int) -> tuple[int, ...]:
