@@ -232,6 +232,8 @@ HOSTILE: dict[str, Any] = {
     "prior with endless slow nodes": weight(prior=["StudentT", {"nodes": 10**12}, {}]),
     "buffer that is a method": weight(prior=["Normal", {}, {"kl": [1]}]),
     "buffer that holds the module up": weight(prior=["Normal", {}, {"_buffers": [1]}]),
+    "buffer that is the training mode": weight(prior=["Normal", {}, {"training": [1]}]),
+    "sizes of zero": {"torch": "Conv2d", "arguments": {"in_channels": 0, "out_channels": 3, "kernel_size": [0, 0]}},
     "shape of another kind": weight(shape="huge"),
     "pair that is refused": weight(prior=["LogUniform", {"fit": "kingma"}, {}]),
 }

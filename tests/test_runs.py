@@ -116,7 +116,7 @@ def test_changed_data_and_damaged_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has changed since the run"):
         run.splits()
     (run.folder / "run.json").write_text("{")
-    with pytest.raises(ValueError, match="run.json is damaged"):
+    with pytest.raises(ValueError, match="run.json holds no valid JSON"):
         _ = run.command
     (run.folder / "preprocessing.json").unlink()
     with pytest.raises(FileNotFoundError, match="preprocessing.json: the run is not complete"):
@@ -155,7 +155,19 @@ def test_networks_that_do_not_fit_the_data_are_refused(model: str) -> None:
 
 def test_damaged_json_of_another_kind(run: Run) -> None:
     (run.folder / "metrics.json").write_text(json.dumps([1]))
-    assert run.metrics() == {}
+    with pytest.raises(ValueError, match=r"metrics\.json holds list where facts belong"):
+        run.metrics()
+    (run.folder / "history.jsonl").write_text('{"nll": 1}\n{"nll"')
+    with pytest.raises(ValueError, match=r"history\.jsonl holds no valid JSON"):
+        run.history()
+    (run.folder / "run.json").write_text('{"versions": ["torch"]}')
+    assert run.versions == {} and run.command == ""
+    (run.folder / "metrics.json").write_text('{"a": [' + "[]," * 400_000 + "[]]}")  # a second to parse
+    with pytest.raises(ValueError, match=r"metrics\.json has 1200011 bytes of JSON, more than 1048576"):
+        run.metrics()
+    (run.folder / "run.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"run\.json holds no valid JSON"):
+        _ = run.command
 
 
 def test_a_run_that_cannot_begin_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,4 +184,29 @@ def test_a_run_that_cannot_begin_leaves_nothing(tmp_path: Path, monkeypatch: pyt
     preprocessing = load_problem("moons", rows=60).preprocessing
     with pytest.raises(OSError, match="no space left"):
         Run.create(tmp_path / "run", CONFIG, preprocessing, "")
-    assert not (tmp_path / "run").exists()
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "made").mkdir()
+    with pytest.raises(OSError, match="no space left"):
+        Run.create(tmp_path / "made", CONFIG, preprocessing, "")
+    assert list((tmp_path / "made").iterdir()) == []
+
+
+def test_a_run_that_is_killed_at_its_beginning_does_not_stand_in_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen from the moment of every write: there is no folder, or one with a whole run."""
+    from bayeslim import runs
+
+    really = runs.write_atomically
+    seen: list[bool] = []
+    monkeypatch.setattr(
+        runs, "write_atomically", lambda *file: seen.append((tmp_path / "run").exists()) or really(*file)
+    )
+    Run.create(tmp_path / "run", CONFIG, load_problem("moons", rows=60).preprocessing, "")
+    assert seen == [False] * 3
+    assert sorted(file.name for file in (tmp_path / "run").iterdir()) == [
+        "config.toml",
+        "preprocessing.json",
+        "run.json",
+    ]
+    assert [file.name for file in tmp_path.iterdir()] == ["run"]

@@ -295,3 +295,14 @@ def test_tensors_of_a_network_in_use_can_be_written(tmp_path: Path) -> None:
     tensors: dict[str, Tensor] = {"w": weight * 2}
     write_tensors(tmp_path / "file", tensors, {})
     assert torch.equal(read_tensors(tmp_path / "file")[0]["w"], torch.tensor([2.0, 2.0]))
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(
+        OSError, match=r"cannot write .*file \(No space left on device\), which is left as it was: make room"
+    ):
+        write_atomically(tmp_path / "file", b"new")

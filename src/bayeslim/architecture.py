@@ -147,7 +147,7 @@ def build(description: Description) -> nn.Module:
     try:
         with torch.device("meta"):
             return _build(description)
-    except (KeyError, TypeError, AttributeError, RuntimeError, ValueError, OverflowError) as error:
+    except Exception as error:  # constructors raise all sorts of things for arguments that nobody would write
         raise ValueError(f"the stored architecture is not valid: {type(error).__name__} {error}") from error
 
 
@@ -178,7 +178,7 @@ def build_likelihood(description: Description) -> likelihoods.Likelihood:
     try:
         with torch.device("meta"):
             return LIKELIHOODS[description["type"]](**description["config"])
-    except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+    except Exception as error:  # as in `build`
         raise ValueError(f"the stored likelihood is not valid: {type(error).__name__} {error}") from error
 
 
@@ -246,6 +246,8 @@ def _build_prior(part: Description) -> priors.Prior:
         raise ValueError(f"{config['nodes']} quadrature nodes are more than {MOST_NODES}")
     prior = PRIORS[name](**config)
     for buffer, shape in buffers.items():
+        if buffer not in prior.config():  # a tensor stands for a number of the constructor, and for nothing else
+            raise ValueError(f"{name} takes no {buffer!r}")
         delattr(prior, buffer)
         prior.register_buffer(buffer, torch.empty(shape))
     return prior

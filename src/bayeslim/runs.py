@@ -7,6 +7,8 @@ import importlib.metadata
 import json
 import math
 import platform
+import secrets
+import shutil
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -22,11 +24,14 @@ from bayeslim.named_models import build_network
 from bayeslim.predictive.evaluate import evaluate
 from bayeslim.pruning.prune import bayes_layers, set_masks_
 from bayeslim.saving import load, save
-from bayeslim.storage import read_tensors, write_atomically
+from bayeslim.storage import read_json, read_tensors, write_atomically
 from bayeslim.train_config import TrainConfig, read_config, to_toml
 from bayeslim.training.history import History
 
 __all__ = ["Network", "Run", "check_free", "differences", "problem_of"]
+
+MOST_BYTES = 2**20
+"""Of a JSON document in a run folder; ours have some thousands."""
 
 Network = Literal["auto", "trained", "pruned"]
 """Which network of a run: `auto` is the pruned one where there is one."""
@@ -66,6 +71,8 @@ class Run:
     def create(cls, folder: Path, config: TrainConfig, preprocessing: Preprocessing, command: str) -> Run:
         """Begin a run in a new or empty folder.
 
+        A new folder appears with all its files at once: a kill leaves a run, or nothing that stands in the way.
+
         Args:
             folder: where; made if needed.
             config: its settings.
@@ -77,21 +84,24 @@ class Run:
             OSError: if it cannot be written.
         """
         check_free(folder)
-        new = not folder.exists()
         files = {
             "config.toml": to_toml(config),
             "preprocessing.json": preprocessing.to_json(),
             "run.json": _json({"command": command, "versions": _versions()}),  # last: it makes the folder a run
         }
+        new = not folder.exists()
+        place = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}") if new else folder
         try:
             for name, content in files.items():
-                write_atomically(folder / name, content)
+                write_atomically(place / name, content)
+            if new:
+                place.rename(folder)
         except BaseException:
-            if folder.is_dir():
+            if new:
+                shutil.rmtree(place, ignore_errors=True)
+            else:
                 for name in files:
-                    (folder / name).unlink(missing_ok=True)
-                if new:
-                    folder.rmdir()
+                    (place / name).unlink(missing_ok=True)
             raise
         return cls(folder)
 
@@ -114,7 +124,8 @@ class Run:
     @property
     def versions(self) -> dict[str, str]:
         """Versions of Python and the packages that trained it."""
-        return dict(self._read("run.json").get("versions", {}))
+        found = self._read("run.json").get("versions")
+        return {name: str(version) for name, version in found.items()} if isinstance(found, dict) else {}
 
     @property
     def finished(self) -> bool:
@@ -126,7 +137,7 @@ class Run:
         file = self.folder / "history.jsonl"
         if not file.is_file():
             return History()
-        return History([json.loads(line) for line in file.read_text().splitlines()])
+        return History([_facts(line, file) for line in file.read_bytes().splitlines()])
 
     def metrics(self) -> dict[str, Any]:
         """Scores by data and network, e.g. `metrics()["trained"]["test"]["nll"]`; empty before the end."""
@@ -215,12 +226,7 @@ class Run:
         write_atomically(self.folder / "metrics.json", _json(self.metrics() | metrics))
 
     def _read(self, name: str) -> dict[str, Any]:
-        file = self.folder / name
-        try:
-            found = json.loads(_content(file))
-        except ValueError as error:
-            raise ValueError(f"{file} is damaged ({error}): restore it from a copy, or train again") from error
-        return found if isinstance(found, dict) else {}
+        return _facts(_content(self.folder / name), self.folder / name)
 
 
 def problem_of(config: TrainConfig) -> Problem:
@@ -258,6 +264,13 @@ def _content(file: Path) -> bytes:
     if not file.is_file():
         raise FileNotFoundError(f"there is no file {file}: the run is not complete")
     return file.read_bytes()
+
+
+def _facts(text: bytes, file: Path) -> dict[str, Any]:
+    """The JSON object of a file, or of one of its lines, unless it is far too long to be ours."""
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"{file} has {len(text)} bytes of JSON, more than {MOST_BYTES}: restore it from a copy")
+    return read_json(text, file)
 
 
 def _json(facts: dict[str, Any]) -> bytes:

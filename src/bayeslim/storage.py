@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +20,16 @@ from safetensors.torch import load as deserialise
 from safetensors.torch import save as serialise
 from torch import Tensor
 
-__all__ = ["FORMAT_VERSION", "DamagedFile", "copy_atomically", "read_tensors", "write_atomically", "write_tensors"]
+__all__ = [
+    "FORMAT_VERSION",
+    "DamagedFile",
+    "copy_atomically",
+    "read_json",
+    "read_tensors",
+    "remove_leftovers",
+    "write_atomically",
+    "write_tensors",
+]
 
 FORMAT_VERSION = 1
 
@@ -35,10 +45,9 @@ def write_atomically(path: Path, content: bytes) -> None:
     over `path`.
 
     Raises:
-        OSError: if the folder cannot be made or written; the message names it.
+        OSError: if the folder cannot be made or written, or the disk is full; the message names it.
     """
-    folder = path.parent
-    temporary = folder / f".{path.name}.{secrets.token_hex(8)}"
+    folder, temporary = path.parent, _temporary(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # less the umask
@@ -50,15 +59,20 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
-        raise
+        if not isinstance(error, OSError):
+            raise
+        raise OSError(
+            f"cannot write {path} ({error.strerror or error}), which is left as it was: make room on the disk, or "
+            "choose another folder"
+        ) from error
     _sync_folder(folder)
 
 
 def copy_atomically(source: Path, target: Path) -> None:
     """Let `target` hold what `source` holds, or what it held before: by a second link, where the system has links."""
-    temporary = target.parent / f".{target.name}.{secrets.token_hex(8)}"
+    temporary = _temporary(target)
     try:
         os.link(source, temporary)
     except OSError:
@@ -66,6 +80,18 @@ def copy_atomically(source: Path, target: Path) -> None:
         return
     temporary.replace(target)
     _sync_folder(target.parent)
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove what writers of `path` left behind when they were killed; only for a file that nobody else writes."""
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{16}}")
+    for file in path.parent.iterdir() if path.parent.is_dir() else ():
+        if pattern.fullmatch(file.name):
+            file.unlink(missing_ok=True)
+
+
+def _temporary(path: Path) -> Path:
+    return path.parent / f".{path.name}.{secrets.token_hex(8)}"
 
 
 def _sync_folder(folder: Path) -> None:
@@ -127,13 +153,18 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise ValueError(f"{path} has format version {version}, this bayeslim reads up to {FORMAT_VERSION}: upgrade")
     if _digest(tensors, metadata["bayeslim_facts"]) != metadata["bayeslim_sha256"]:
         raise DamagedFile(f"{path} is damaged: its checksum does not match; restore it from a copy")
+    return tensors, read_json(metadata["bayeslim_facts"], path)
+
+
+def read_json(text: str | bytes, path: Path) -> dict[str, Any]:
+    """The JSON object `text`, which stands in the file `path`; a ValueError names the file if it is something else."""
     try:
-        facts = json.loads(metadata["bayeslim_facts"])
+        facts = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} holds no valid JSON ({error}): it is not usable") from error
+        raise ValueError(f"{path} holds no valid JSON ({error}): restore it from a copy") from error
     if not isinstance(facts, dict):
-        raise ValueError(f"{path} holds {type(facts).__name__} where facts belong: it is not usable")
-    return tensors, facts
+        raise ValueError(f"{path} holds {type(facts).__name__} where facts belong: restore it from a copy")
+    return facts
 
 
 def _digest(tensors: Mapping[str, Tensor], text: str) -> str:

@@ -9,9 +9,12 @@ import math
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 __all__ = ["TrainConfig", "read_config", "to_toml"]
+
+MOST_BYTES = 2**20
+"""Of a file of settings."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,10 @@ class TrainConfig:
             raise ValueError(f"--rows must be at least 1, got {self.rows}")
 
 
+KINDS = get_type_hints(TrainConfig)
+"""Setting -> its type."""
+
+
 def to_toml(config: TrainConfig) -> bytes:
     """Write settings as TOML, one line each; those that are None are left out.
 
@@ -81,7 +88,7 @@ def read_config(path: Path) -> TrainConfig:
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is not TOML, or a name, type or value is wrong.
+        ValueError: if it is not TOML or far too long, or a name, type or value is wrong.
 
     Example:
         >>> read_config(Path("runs/a/config.toml")).epochs
@@ -89,16 +96,19 @@ def read_config(path: Path) -> TrainConfig:
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
+    if path.stat().st_size > MOST_BYTES:
+        raise ValueError(f"{path} has {path.stat().st_size} bytes: settings take a few hundred, it is something else")
     try:
         values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not valid TOML: {error}") from error
-    fields = {field.name: field for field in dataclasses.fields(TrainConfig)}
     for name, value in values.items():
-        if name not in fields:
-            close = difflib.get_close_matches(name, fields, 1)
-            raise ValueError(f"{path}: unknown setting {name!r}" + (f", did you mean {close[0]!r}?" if close else ""))
-        values[name] = _checked(f"{path}: {name}", value, str(fields[name].type))
+        if name not in KINDS:
+            close = difflib.get_close_matches(name, KINDS, 1)
+            raise ValueError(
+                f"{path}: unknown setting {name[:80]!r}" + (f", did you mean {close[0]!r}?" if close else "")
+            )
+        values[name] = _checked(f"{path}: {name}", value, KINDS[name])
     return TrainConfig(**values)
 
 
@@ -112,16 +122,19 @@ def _toml(value: bool | int | float | str | tuple[int, ...]) -> str:
     return repr(value)
 
 
-def _checked(name: str, value: Any, annotation: str) -> Any:
+def _checked(name: str, value: Any, kind: Any) -> Any:
     """The value in the type of its field, or a ValueError."""
-    kind = annotation.removesuffix(" | None")
-    if kind == "float" and type(value) is int:
-        return float(value)
-    if kind.startswith("tuple") and isinstance(value, list) and all(type(item) is int for item in value):
-        return tuple(value)
-    if kind.startswith("Literal"):
-        if f'"{value}"' in kind or f"'{value}'" in kind:
+    if get_origin(kind) is Literal:
+        if value in get_args(kind):
             return value
-    elif type(value).__name__ == kind:
-        return value
-    raise ValueError(f"{name} must be {kind}, got {value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}, got {str(value)[:80]!r}")
+    if get_origin(kind) is tuple:
+        if isinstance(value, list) and all(type(item) is int for item in value):
+            return tuple(value)
+        raise ValueError(f"{name} must be a list of whole numbers, got {str(value)[:80]!r}")
+    plain = next((part for part in get_args(kind) if part is not type(None)), kind)
+    if plain is float and type(value) is int and abs(value) < 2**63:
+        return float(value)
+    if type(value) is not plain or (plain is int and abs(value) >= 2**63):
+        raise ValueError(f"{name} must be {plain.__name__}, got {str(value)[:80]!r}")
+    return value

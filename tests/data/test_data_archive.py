@@ -1,5 +1,6 @@
 import gzip
 import io
+import lzma
 import os
 import tarfile
 from pathlib import Path
@@ -89,3 +90,40 @@ def test_an_archive_bomb_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="unpacks to more than 1000000 bytes"):
         extract_tar(archive, tmp_path / "out", max_bytes=1_000_000)
     assert os.listdir(tmp_path / "out") == []
+
+
+def test_damage_under_xz_is_refused(tmp_path: Path) -> None:
+    archive = pack(tmp_path / "a.tar.gz", "set/one.txt", content=os.urandom(50_000))
+    packed = bytearray(lzma.compress(gzip.decompress(archive.read_bytes())))
+    packed[len(packed) // 2] ^= 255
+    (tmp_path / "a.tar.xz").write_bytes(packed)
+    with pytest.raises(ValueError, match="not a complete tar archive"):
+        extract_tar(tmp_path / "a.tar.xz", tmp_path / "out")
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_dates_beyond_the_system_are_left_out(tmp_path: Path) -> None:
+    member = tarfile.TarInfo("set/one.txt")
+    member.size, member.mtime = 5, 2**62
+    extract_tar(pack(tmp_path / "a.tar.gz", member), tmp_path / "out")
+    assert (tmp_path / "out/set/one.txt").read_bytes() == b"hello"
+
+
+def test_a_negative_size_cannot_hide_a_large_one(tmp_path: Path) -> None:
+    member = tarfile.TarInfo("set/one.txt")
+    member.size = 5
+    header = bytearray(member.tobuf(tarfile.GNU_FORMAT))
+    header[124:136] = b"\xff" * 12  # minus one, in base 256
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    (tmp_path / "a.tar").write_bytes(bytes(header) + b"hello" + bytes(507 + 1024))
+    with pytest.raises(ValueError, match="not a complete tar archive"):
+        extract_tar(tmp_path / "a.tar", tmp_path / "out")
+
+
+def test_a_million_empty_files_are_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bayeslim.data.archive._MOST_MEMBERS", 2)
+    extract_tar(pack(tmp_path / "a.tar.gz", "1", "2"), tmp_path / "out")
+    with pytest.raises(ValueError, match="not a complete tar archive"):
+        extract_tar(pack(tmp_path / "a.tar.gz", "1", "2", "3"), tmp_path / "new")
+    assert os.listdir(tmp_path / "new") == []

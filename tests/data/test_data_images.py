@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bayeslim.data import cifar10, cifar100, fashion_mnist, images_from_cifar, images_from_idx, mnist, read_idx
 from bayeslim.data.cifar_xz import decode_residuals, read_cifar_xz
-from bayeslim.data.compressed import read_bounded
+from bayeslim.data.compressed import open_compressed, read_bounded
 from bayeslim.data.sources import CIFAR10_CLASSES, KNOWN_SHA256, MNIST_CLASSES
 
 RNG = np.random.default_rng(0)
@@ -274,3 +274,9 @@ def test_cifar10_finds_every_file_of_a_split(tmp_path: Path, monkeypatch: pytest
     (tmp_path / names[3]).unlink()
     with pytest.raises(FileNotFoundError, match=r"put cifar-10-batches-bin/data_batch_4\.bin"):
         cifar10("train", tmp_path, download=False)
+
+
+def test_a_file_that_asks_for_too_much_memory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"")
+    with pytest.raises(ValueError, match="asks for more memory than there is"), open_compressed(tmp_path / "a"):
+        raise MemoryError

@@ -1,5 +1,6 @@
 """Tables of users: what can be read, and what is refused with a message."""
 
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -62,13 +63,24 @@ def test_bad_csv_is_refused_with_its_place(tmp_path: Path, content: str | bytes,
 
 def test_parquet_keeps_numbers_text_and_gaps(tmp_path: Path) -> None:
     file = tmp_path / "table.parquet"
-    columns = {"n": [1, None, 3], "x": [0.5, 1.5, None], "s": ["a", None, "b"], "t": [True, False, True]}
+    decimals = [None, Decimal("0.25"), Decimal("-7")]
+    columns = {"n": [1, None, 3], "x": [0.5, 1.5, None], "d": decimals, "s": ["a", None, "b"], "t": [True, False, True]}
     pyarrow.parquet.write_table(pyarrow.table(columns), file)
     table = read_table(file)
     np.testing.assert_array_equal(table.columns["n"], [1, np.nan, 3])
     np.testing.assert_array_equal(table.columns["x"], [0.5, 1.5, np.nan])
+    np.testing.assert_array_equal(table.columns["d"], [np.nan, 0.25, -7])
     assert table.columns["s"] == ["a", "", "b"] and table.columns["t"] == ["True", "False", "True"]
     assert [len(chunk) for chunk in table_chunks(file, rows=2)] == [2, 1]
+
+
+@pytest.mark.parametrize("group", [1000, 10**6])
+def test_parquet_is_read_in_bounded_memory(tmp_path: Path, group: int) -> None:
+    file, x = tmp_path / "x.parquet", np.random.default_rng(0).normal(size=10**6)
+    pyarrow.parquet.write_table(pyarrow.table({"x": x}), file, row_group_size=group)
+    before = pyarrow.total_allocated_bytes()
+    held = [pyarrow.total_allocated_bytes() - before for _ in table_chunks(file, rows=8192)]
+    assert max(held) < x.nbytes / 3
 
 
 def test_arrays_have_numbered_columns(tmp_path: Path) -> None:
@@ -78,6 +90,9 @@ def test_arrays_have_numbered_columns(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_table(tmp_path / "x.npy").columns["x1"], [1, 3, 5])
     table = read_table(tmp_path / "xy.npz")
     assert list(table.columns) == ["x0", "x1", "y"] and table.columns["y"] == ["a", "b", "a"]
+    for name in ("x.npy", "xy.npz"):
+        chunks = list(table_chunks(tmp_path / name, rows=2))
+        assert [np.asarray(chunk.columns["x0"]).tolist() for chunk in chunks] == [[0, 2], [4]]
 
 
 def test_bad_arrays_and_files_are_refused(tmp_path: Path) -> None:
@@ -85,10 +100,15 @@ def test_bad_arrays_and_files_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "line.npy", np.zeros(3))
     np.savez(tmp_path / "named.npz", features=np.zeros((2, 2)))
     np.savez(tmp_path / "short.npz", x=np.zeros((3, 2)), y=np.zeros(2))
+    np.save(tmp_path / "number.npy", np.array(3.0))
+    np.save(tmp_path / "cut.npy", np.zeros((3, 2)))
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "cut.npy").read_bytes()[:-8])
     for name, message in {
         "pickled.npy": "cannot be read as numpy arrays",
         "line.npy": r"of shape \(3,\)",
         "named.npz": "expected an array named x",
+        "number.npy": r"of shape \(\): an array of rows is needed",
+        "cut.npy": "cannot be read as numpy arrays",
         "short.npz": r"3 rows of x and y of shape \(2,\)",
     }.items():
         with pytest.raises(ValueError, match=message):

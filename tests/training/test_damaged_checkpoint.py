@@ -54,7 +54,7 @@ def test_the_one_before_takes_over(damage: Callable[[bytes], bytes], tmp_path: P
     content = file.read_bytes()
     file.unlink()  # the file before may be a second link to it
     file.write_bytes(damage(content))
-    with pytest.warns(RuntimeWarning, match=r"Going on from the epoch before, which checkpoint\.previous\.safetensors"):
+    with pytest.warns(RuntimeWarning, match=r"Going on from an earlier epoch, which checkpoint\.previous\.safetensors"):
         resumed = run(tmp_path / "other", 4, resume=True)
     assert equal(state(resumed), state(whole))
 

@@ -1,5 +1,6 @@
 """Safe unpacking of tar archives."""
 
+import lzma
 import os
 import shutil
 import tarfile
@@ -8,6 +9,7 @@ import zlib
 from pathlib import Path, PurePosixPath
 
 _LIMIT = 4 << 30  # bytes; the largest official archive (IMDB) unpacks to 0.5 GB
+_MOST_MEMBERS = 1_000_000  # IMDB has 100,021
 
 
 def extract_tar(archive: Path, destination: Path, only: tuple[str, ...] = (), max_bytes: int = _LIMIT) -> None:
@@ -15,8 +17,8 @@ def extract_tar(archive: Path, destination: Path, only: tuple[str, ...] = (), ma
 
     Members are written to a temporary folder beside the target and moved into place at the end, so
     an archive that breaks off leaves nothing behind. An absolute name, a ``..``, a link or a device
-    is refused, as is an archive that states more than `max_bytes` of content: the archive is then
-    not what it claims to be.
+    is refused, as is an archive that states more than `max_bytes` of content or a million members:
+    the archive is then not what it claims to be.
 
     Args:
         archive: a tar file, plain or compressed.
@@ -43,12 +45,15 @@ def _unpack(archive: Path, staging: Path, only: tuple[str, ...], max_bytes: int)
     total = 0
     try:
         with tarfile.open(archive, "r:*") as tar:
-            for member in tar:
+            for number, member in enumerate(tar):
+                if member.size < 0 or number >= _MOST_MEMBERS:
+                    raise tarfile.TarError(f"member {number} has {member.size} bytes")
                 total += member.size
+                member.mtime = 0  # a date may be beyond what the system can set
                 _check(archive, member, total, max_bytes)
                 if member.isfile() and (not only or member.name.startswith(only)):
                     tar.extract(member, staging, filter="data")
-    except (tarfile.TarError, EOFError, zlib.error) as error:
+    except (tarfile.TarError, EOFError, OverflowError, MemoryError, lzma.LZMAError, zlib.error) as error:
         raise ValueError(f"`{archive}` is not a complete tar archive ({error}): delete it and load again") from error
 
 

@@ -13,13 +13,31 @@ from torch import Tensor
 
 from bayeslim.data.tables import Column, Table
 
-__all__ = ["CategoryColumn", "NumberColumn", "TableInputs", "as_numbers", "missing_cells"]
+__all__ = ["BadRow", "CategoryColumn", "NumberColumn", "TableInputs", "as_numbers", "missing_cells"]
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
 """Cells, in lower case, that hold no value."""
 LARGEST = float(np.finfo(np.float32).max)
 MOST_CATEGORIES = 100
 """Values that a text column may have."""
+
+
+class BadRow(ValueError):
+    """A row of a table that cannot be used; the message counts from the first row of the table.
+
+    Args:
+        start: of the message.
+        row: its number, from 0.
+        rest: of the message.
+    """
+
+    def __init__(self, start: str, row: int, rest: str) -> None:
+        super().__init__(f"{start}data row {row + 1}: {rest}")
+        self.start, self.row, self.rest = start, row, rest
+
+    def after(self, rows: int) -> ValueError:
+        """The same, where the table is a piece with this many rows of the file before it."""
+        return ValueError(*BadRow(self.start, self.row + rows, self.rest).args)
 
 
 @dataclass(frozen=True)
@@ -160,7 +178,7 @@ def as_numbers(name: str, column: Column) -> NDArray[np.float64]:
         column: its cells.
 
     Raises:
-        ValueError: if a cell is text, infinite or too large for float32.
+        BadRow: if a cell is text, infinite or too large for float32.
     """
     if isinstance(column, np.ndarray):
         values = column
@@ -170,16 +188,13 @@ def as_numbers(name: str, column: Column) -> NDArray[np.float64]:
             values = np.fromiter(map(float, cells), np.float64, len(cells))
         except ValueError:
             row, cell = next((i, c) for i, c in enumerate(cells) if not _is_number(c))
-            raise ValueError(
-                f"column {name!r}, data row {row + 1}: {cell[:40]!r} is not a number (decimals take a point)"
-            ) from None
+            problem = f"{cell[:40]!r} is not a number (decimals take a point)"
+            raise BadRow(f"column {name!r}, ", row, problem) from None
     bad = np.abs(values) > LARGEST
     if bad.any():
         row = int(bad.nonzero()[0][0])
-        raise ValueError(
-            f"column {name!r}, data row {row + 1}: {_as_text(column)[row][:40]!r} is infinite or beyond 3.4e38: "
-            "correct it, or leave the row out"
-        )
+        problem = f"{_as_text(column)[row][:40]!r} is infinite or beyond 3.4e38: correct it, or leave the row out"
+        raise BadRow(f"column {name!r}, ", row, problem)
     return values
 
 
@@ -228,10 +243,8 @@ def _refuse_missing(table: Table) -> None:
 
 def _filled(name: str, fill: float | str | None, missing: NDArray[np.bool_]) -> float | str:
     if fill is None:
-        raise ValueError(
-            f"column {name!r} has no value in {int(missing.sum())} of {len(missing)} rows, first in data row "
-            f"{int(missing.nonzero()[0][0]) + 1}: fill it in, or train with --impute"
-        )
+        start = f"column {name!r} has no value in {int(missing.sum())} of {len(missing)} rows, first in "
+        raise BadRow(start, int(missing.nonzero()[0][0]), "fill it in, or train with --impute")
     return fill
 
 

@@ -31,8 +31,9 @@ def open_compressed(path: Path) -> Iterator[BinaryIO]:
     try:
         with opened(path, "rb") as stream:
             yield cast(BinaryIO, stream)
-    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
-        raise ValueError(f"`{path}` is damaged ({error}): delete it and load the data again") from error
+    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, MemoryError) as error:
+        why = "it asks for more memory than there is" if isinstance(error, MemoryError) else error
+        raise ValueError(f"`{path}` is damaged ({why}): delete it and load the data again") from error
 
 
 def read_up_to(stream: BinaryIO, count: int) -> bytearray:

@@ -146,7 +146,7 @@ def read_image_files(files: Sequence[Path], shape: tuple[int, int, int] | None =
     """
     if importlib.util.find_spec("PIL") is None:
         raise ModuleNotFoundError("reading image files needs Pillow: pip install pillow")
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     pixels: list[NDArray[np.uint8]] = []
     for file in files:
@@ -162,8 +162,9 @@ def read_image_files(files: Sequence[Path], shape: tuple[int, int, int] | None =
                 if image.size != (shape[2], shape[1]):
                     image = image.resize((shape[2], shape[1]), Image.Resampling.BILINEAR)
                 pixels.append(np.asarray(image))
-        except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise ValueError(f"{file} cannot be read as an image ({error}): repair or remove it") from error
+        except (OSError, ValueError, SyntaxError, MemoryError, Image.DecompressionBombError) as error:
+            why = str(error) or type(error).__name__
+            raise ValueError(f"{file} cannot be read as an image ({why}): repair or remove it") from error
     stacked = torch.from_numpy(np.stack(pixels))
     stacked = stacked[:, None] if stacked.ndim == 3 else stacked.permute(0, 3, 1, 2)
     return stacked.float().contiguous() / 255

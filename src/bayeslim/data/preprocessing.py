@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from bayeslim.data.columns import TableInputs
+from bayeslim.data.columns import BadRow, TableInputs
 from bayeslim.data.image_inputs import IMAGE_SUFFIXES, ImageInputs, as_images, image_files, read_image_files
-from bayeslim.data.tables import read_arrays, table_chunks
+from bayeslim.data.tables import array_chunks, read_arrays, table_chunks
 from bayeslim.data.target import Target
 from bayeslim.data.text_inputs import TextInputs
 
@@ -23,7 +26,9 @@ __all__ = ["Inputs", "Preprocessing"]
 Inputs = TableInputs | ImageInputs | TextInputs
 KINDS = {"table": TableInputs, "images": ImageInputs, "text": TextInputs}
 AT_ONCE = 256
-"""Image files that are read together."""
+"""Image files that are read together, at most."""
+NUMBERS = 2**22
+"""Numbers that the prepared rows of a piece have together, at most."""
 
 
 @dataclass(frozen=True)
@@ -40,29 +45,53 @@ class Preprocessing:
     target: Target
     source: str = ""
 
-    def prepared(self, path: Path, rows: int = 65536) -> Iterator[Tensor]:
-        """New inputs from a file, piece by piece, prepared for the network.
+    def pieces(self, path: Path, rows: int) -> Iterator[tuple[int, Callable[[], Tensor]]]:
+        """Cut new inputs into pieces: yield how many rows each has, and a function that prepares them.
+
+        The same file gives the same pieces. What is not prepared costs little, so that several processes can share a
+        file, and one that was stopped can go on.
 
         Args:
             path: a table (for images also .npy, .npz, one image file or a folder of them).
-            rows: per piece, at most.
+            rows: per piece, at most; fewer where rows are long.
 
         Raises:
             FileNotFoundError: if there is nothing at `path`.
-            ValueError: if it does not fit the training data.
+            ValueError: if it does not fit the training data; the message counts rows from the start of the file.
+
+        Example:
+            >>> for count, prepare in run.preprocessing.pieces(Path("new.csv"), 8192):  # doctest: +SKIP
+            ...     bl.predict(model, prepare())
+        """
+        before = 0
+        for count, prepare in self._raw_pieces(path, max(1, min(rows, NUMBERS // math.prod(self.inputs.shape)))):
+            if count:
+                yield count, partial(_placed, prepare, before, count)
+            before += count
+
+    def _raw_pieces(self, path: Path, rows: int) -> Iterator[tuple[int, Callable[[], Tensor]]]:
+        images = self.inputs if isinstance(self.inputs, ImageInputs) else None
+        if images and (path.is_dir() or path.suffix.lower() in IMAGE_SUFFIXES):
+            files, most = image_files(path) if path.is_dir() else [path], min(rows, AT_ONCE)
+            for some in (files[start : start + most] for start in range(0, len(files), most)):
+                yield len(some), partial(_images_of_files, images, some)
+        elif images and path.suffix in (".npy", ".npz"):
+            for x, _ in array_chunks(path, rows):
+                yield len(x), partial(_images_of_array, images, x)
+        else:
+            encode = self.inputs.encode if isinstance(self.inputs, TableInputs) else self.inputs.encode_table
+            for table in table_chunks(path, rows):
+                yield len(table), partial(encode, table)
+
+    def prepared(self, path: Path, rows: int = 65536) -> Iterator[Tensor]:
+        """New inputs from a file, piece by piece, prepared for the network; see `pieces`.
 
         Example:
             >>> for x in run.preprocessing.prepared(Path("new.csv")):  # doctest: +SKIP
             ...     bl.predict(model, x)
         """
-        if isinstance(self.inputs, ImageInputs):
-            yield from _prepared_images(self.inputs, path, rows)
-            return
-        for table in table_chunks(path, rows):
-            if len(table):
-                encode = self.inputs.encode_table if isinstance(self.inputs, TextInputs) else self.inputs.encode
-                x = encode(table)
-                yield from x.split(rows)
+        for _, prepare in self.pieces(path, rows):
+            yield prepare()
 
     def labelled(self, path: Path) -> tuple[Tensor, Tensor]:
         """Inputs and targets of a labelled table (or .npz archive with x and y), prepared for the network."""
@@ -104,22 +133,25 @@ class Preprocessing:
             facts: dict[str, Any] = json.loads(content)
             inputs = KINDS[facts["inputs"]["kind"]].from_json(facts["inputs"])
             return Preprocessing(inputs, Target.from_json(facts["target"]), str(facts["source"]))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"{name} is damaged ({type(error).__name__} {error}): train again") from error
 
 
-def _prepared_images(inputs: ImageInputs, path: Path, rows: int) -> Iterator[Tensor]:
-    if path.is_dir() or path.suffix.lower() in IMAGE_SUFFIXES:
-        files = image_files(path) if path.is_dir() else [path]
-        for start in range(0, len(files), AT_ONCE):
-            yield inputs.encode(read_image_files(files[start : start + AT_ONCE], inputs.shape))
-    elif path.suffix in (".npy", ".npz"):
-        if not path.is_file():
-            raise FileNotFoundError(f"there is no file {path}")
-        images, _ = as_images(read_arrays(path)[0])
-        for part in images.split(rows):
-            yield inputs.encode(part)
-    else:
-        for table in table_chunks(path, min(rows, 4096)):
-            if len(table):
-                yield inputs.encode_table(table)
+def _placed(prepare: Callable[[], Tensor], before: int, count: int) -> Tensor:
+    """Prepare a piece that has so many rows before it; errors say where in the file."""
+    try:
+        return prepare()
+    except BadRow as error:
+        raise error.after(before) from error
+    except ValueError as error:
+        if not before:
+            raise
+        raise ValueError(f"{error} (in data rows {before + 1} to {before + count})") from error
+
+
+def _images_of_files(inputs: ImageInputs, files: list[Path]) -> Tensor:
+    return inputs.encode(read_image_files(files, inputs.shape))
+
+
+def _images_of_array(inputs: ImageInputs, x: NDArray[Any]) -> Tensor:
+    return inputs.encode(as_images(x)[0])

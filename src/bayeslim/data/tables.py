@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import importlib.util
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["TABLE_SUFFIXES", "Column", "Table", "feature_names", "read_arrays", "read_table", "table_chunks"]
+from bayeslim.data.numpy_files import reading_arrays
+
+__all__ = [
+    "TABLE_SUFFIXES",
+    "Column",
+    "Table",
+    "array_chunks",
+    "feature_names",
+    "read_arrays",
+    "read_table",
+    "table_chunks",
+]
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".npy", ".npz")
 DELIMITERS = (",", ";", "\t", "|")
+BUFFER = 2**16
+"""Bytes of a column of Parquet, or of the first line of a CSV file, that are read together."""
 
 Column = list[str] | NDArray[np.float64]
 """The cells of a column: text as it stands in the file, or numbers with NaN where one is missing."""
@@ -79,7 +91,7 @@ def table_chunks(path: Path, rows: int = 65536) -> Iterator[Table]:
 
     Args:
         path: a file with one of `TABLE_SUFFIXES`. A .npy array of two axes has the columns x0, x1, ...; a .npz
-            archive has an array x and perhaps y, which becomes the column y.
+            archive has an array x and perhaps y, which becomes the column y. Only .npz is held in memory.
         rows: rows per piece.
 
     Example:
@@ -90,7 +102,7 @@ def table_chunks(path: Path, rows: int = 65536) -> Iterator[Table]:
     if path.suffix == ".parquet":
         return _parquet_chunks(path, rows)
     if path.suffix in (".npy", ".npz"):
-        return iter([_array_table(path)])
+        return (_array_table(path, x, y) for x, y in array_chunks(path, rows))
     if path.suffix in TABLE_SUFFIXES:
         return _csv_chunks(path, rows)
     raise ValueError(f"{path} has the suffix {path.suffix!r}: tables are read from {', '.join(TABLE_SUFFIXES)}")
@@ -102,37 +114,67 @@ def read_arrays(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
     Example:
         >>> x, y = read_arrays(Path("scans.npz"))  # doctest: +SKIP
     """
-    try:
+    with reading_arrays(path):
         loaded: Any = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             return loaded, None
         with loaded:
             if "x" not in loaded:
                 raise ValueError(f"it holds {', '.join(loaded.files) or 'nothing'}, expected an array named x")
-            return loaded["x"], loaded.get("y")
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} cannot be read as numpy arrays ({error})") from error
+            found = loaded["x"], loaded.get("y")
+            if not all(part is None or isinstance(part, np.ndarray) for part in found):
+                raise ValueError("x or y is not an array")
+            return found
 
 
-def _array_table(path: Path) -> Table:
-    x, y = read_arrays(path)
+def array_chunks(path: Path, rows: int) -> Iterator[tuple[NDArray[Any], NDArray[Any] | None]]:
+    """Yield the rows of a .npy or .npz file piece by piece, at least one piece (perhaps without rows).
+
+    Args:
+        path: see `read_arrays`.
+        rows: rows per piece.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it does not hold rows, or as many targets as rows.
+
+    Example:
+        >>> sum(len(x) for x, _ in array_chunks(Path("scans.npy"), rows=1000))  # doctest: +SKIP
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    x, y = (_mapped(path), None) if path.suffix == ".npy" else read_arrays(path)
+    if not x.ndim:
+        raise ValueError(f"{path} holds {x.dtype} of shape (): an array of rows is needed")
+    if y is not None and y.shape not in ((len(x),), (len(x), 1)):
+        raise ValueError(f"{path} has {len(x)} rows of x and y of shape {y.shape}: one target per row is needed")
+    for start in range(0, max(len(x), 1), rows):
+        piece = slice(start, start + rows)
+        if isinstance(x, np.memmap):  # anew: what was read counts as memory of the process while the file is mapped
+            x = np.memmap(path, x.dtype, "r", x.offset, x.shape, "F" if np.isfortran(x) else "C")
+        yield np.array(x[piece]), None if y is None else y[piece].reshape(-1)
+
+
+def _mapped(path: Path) -> NDArray[Any]:
+    with reading_arrays(path):
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def _array_table(path: Path, x: NDArray[Any], y: NDArray[Any] | None) -> Table:
     if x.ndim != 2 or x.dtype.kind not in "biuf":
         raise ValueError(f"{path} holds {x.dtype} of shape {x.shape}: a table is numbers of shape (rows, columns)")
     columns: dict[str, Column] = {
         name: np.asarray(x[:, index], np.float64) for index, name in enumerate(feature_names(x.shape[1]))
     }
     if y is not None:
-        if y.shape not in ((len(x),), (len(x), 1)):
-            raise ValueError(f"{path} has {len(x)} rows of x and y of shape {y.shape}: one target per row is needed")
-        flat = y.reshape(-1)
-        columns["y"] = np.asarray(flat, np.float64) if y.dtype.kind in "biuf" else [str(value) for value in flat]
+        columns["y"] = np.asarray(y, np.float64) if y.dtype.kind in "biuf" else [str(value) for value in y]
     return Table(columns)
 
 
 def _csv_chunks(path: Path, rows: int) -> Iterator[Table]:
     with path.open(newline="", encoding="utf-8-sig") as file:
         try:
-            first = file.readline()
+            first = file.readline(BUFFER)
             if not first.strip():
                 raise ValueError(f"{path} is empty or begins with an empty line: the first line must name the columns")
             delimiter = max(DELIMITERS, key=first.count)
@@ -177,7 +219,8 @@ def _parquet_chunks(path: Path, rows: int) -> Iterator[Table]:
     import pyarrow.parquet
 
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
+        # pre_buffer would hold the whole file by its end; without buffer_size a group of rows is read at once
+        with pyarrow.parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
             names = [str(name) for name in file.schema_arrow.names]
             _check_names(path, names)
             started = False
@@ -195,7 +238,7 @@ def _arrow_column(array: Any) -> Column:
 
     kind = array.type
     if pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind) or pyarrow.types.is_decimal(kind):
-        return np.asarray([np.nan if value is None else float(value) for value in array.to_pylist()], np.float64)
+        return array.cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False)
     return ["" if value is None else str(value) for value in array.to_pylist()]
 
 

@@ -1,8 +1,6 @@
 """Regression tables: the UCI sets with their standard train and test splits."""
 
 import os
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayeslim.data.cache import obtain
+from bayeslim.data.numpy_files import reading_arrays
 
 UCI_NAMES = (
     "bostonHousing",
@@ -186,22 +185,13 @@ def _moments(values: Tensor) -> tuple[Tensor, Tensor]:
 
 def _read_npz(path: Path) -> dict[str, NDArray[np.number]]:
     try:
-        with zipfile.ZipFile(path) as archive:
-            size = sum(member.file_size for member in archive.infolist())
-        if size > _LIMIT:
-            raise ValueError(f"it unpacks to {size} bytes, more than {_LIMIT}")
-        with np.load(path, allow_pickle=False) as arrays:
-            return {key: arrays[key] for key in _KEYS}
-    except (
-        ValueError,
-        KeyError,
-        EOFError,
-        MemoryError,
-        RuntimeError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+        with reading_arrays(path, _LIMIT), np.load(path, allow_pickle=False) as arrays:
+            found = {key: arrays[key] for key in _KEYS}
+    except ValueError as error:
         raise _bad(path, f"cannot be read ({error})") from error
+    if not all(isinstance(array, np.ndarray) for array in found.values()):
+        raise _bad(path, "holds something other than arrays")
+    return found
 
 
 def _bad(path: Path, problem: str) -> ValueError:

@@ -1,10 +1,15 @@
-"""The state of a training run on disk, complete after every epoch."""
+"""The state of a training run on disk, complete after every epoch.
+
+The last checkpoint is `checkpoint.safetensors`, the one before it `checkpoint.previous.safetensors`, the one before
+that `checkpoint.previous-2.safetensors`, and so on.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +18,8 @@ from torch import Tensor, nn
 
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.saving import check_state, load_state_, prefixed, unprefixed
-from bayeslim.storage import DamagedFile, copy_atomically, read_tensors, write_tensors
+from bayeslim.storage import copy_atomically, read_tensors, remove_leftovers, write_tensors
+from bayeslim.training.checkpoint_checks import check_facts, optimizer_entries
 from bayeslim.training.history import History
 
 __all__ = ["RunState", "checkpoint_file", "load_checkpoint_", "previous_file", "save_checkpoint"]
@@ -42,15 +48,46 @@ def checkpoint_file(folder: Path) -> Path:
     return folder / "checkpoint.safetensors"
 
 
-def previous_file(folder: Path) -> Path:
-    """Where the checkpoint of the epoch before lies, for the case that the last one gets damaged."""
-    return folder / "checkpoint.previous.safetensors"
+def previous_file(folder: Path, back: int = 1) -> Path:
+    """Where an earlier checkpoint lies, for the case that the last one gets damaged.
+
+    Args:
+        folder: of the run.
+        back: 1 for the one before the last, 2 for the one before that, ...
+    """
+    return folder / f"checkpoint.previous{'' if back == 1 else f'-{back}'}.safetensors"
 
 
 def save_checkpoint(
-    folder: Path, model: nn.Module, likelihood: Likelihood, optimizer: torch.optim.Optimizer, state: RunState
+    folder: Path,
+    model: nn.Module,
+    likelihood: Likelihood,
+    optimizer: torch.optim.Optimizer,
+    state: RunState,
+    keep: int = 2,
 ) -> None:
-    """Write checkpoint and history to `folder`, each atomically, the checkpoint first; keep the one before it."""
+    """Write checkpoint and history to `folder`, each atomically, the checkpoint first; keep those before it.
+
+    A write that fails, as on a full disk, leaves the last checkpoint as it was. What a killed run left half-written is
+    removed.
+
+    Args:
+        folder: of the run; made if needed.
+        model: the network.
+        likelihood: its likelihood.
+        optimizer: its optimiser.
+        state: of the run.
+        keep: checkpoints that are kept, this one included.
+
+    Raises:
+        OSError: if the disk is full or the folder cannot be written.
+        ValueError: for a `keep` below 1.
+
+    Example:
+        >>> save_checkpoint(folder, model, likelihood, optimizer, RunState(seed=0))
+    """
+    if isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
+        raise ValueError(f"`keep` must be a positive integer, got {keep!r}: pass e.g. 2")
     tensors = prefixed("model", model.state_dict()) | prefixed("likelihood", likelihood.state_dict())
     tensors |= prefixed("best", state.best)
     scalars: dict[str, dict[str, Any]] = {}
@@ -72,10 +109,25 @@ def save_checkpoint(
         "trained": _trained(model, likelihood, optimizer),
         "optimizer": scalars,
     }
-    if checkpoint_file(folder).exists():
-        copy_atomically(checkpoint_file(folder), previous_file(folder))
+    history = folder / "history.jsonl"
+    _move_back(folder, keep)
+    for file in (checkpoint_file(folder), history):
+        remove_leftovers(file)
     write_tensors(checkpoint_file(folder), tensors, facts)
-    state.history.write(folder / "history.jsonl")
+    state.history.write(history)
+
+
+def _move_back(folder: Path, keep: int) -> None:
+    """Make room for a new checkpoint: each of the old ones becomes one older, and those past `keep` go."""
+    files = [checkpoint_file(folder), *(previous_file(folder, back) for back in range(1, keep))]
+    for newer, older in reversed(list(pairwise(files))):
+        remove_leftovers(older)
+        if newer.exists():
+            copy_atomically(newer, older)
+    back = keep
+    while (past := previous_file(folder, back)).exists():
+        past.unlink()
+        back += 1
 
 
 def load_checkpoint_(
@@ -96,15 +148,16 @@ def load_checkpoint_(
 
     Raises:
         FileNotFoundError: if there is no checkpoint.
-        ValueError: if it is damaged and the one before it too, is something else, was started with other settings,
+        ValueError: if it is damaged and those before it too, is something else, was started with other settings,
             trained other parameters or belongs to another network; nothing is changed then.
 
     Warns:
-        RuntimeWarning: if the last checkpoint is damaged, and the one before it is used.
+        RuntimeWarning: if the last checkpoint is damaged, and one before it is used.
     """
     file, tensors, facts = _newest_readable(folder)
     if facts.get("kind") != "checkpoint":
         raise ValueError(f"{file} holds {facts.get('kind')!r}, not a training checkpoint")
+    check_facts(facts, file)
     stored = facts["settings"] | {"seed": facts["seed"]}
     wrong = [f"{name}={stored.get(name)}, now {value}" for name, value in wanted.items() if stored.get(name) != value]
     if wrong:
@@ -115,12 +168,13 @@ def load_checkpoint_(
     if then != now:  # the optimiser knows its parameters by number alone
         changed = sorted(set(then) ^ set(now))[:3] or ["their order"]
         raise ValueError(f"the run in {folder} trained other parameters ({', '.join(changed)}): freeze the same ones")
+    best = unprefixed("best", tensors)
+    if best:
+        check_state(model, unprefixed("model", best), file)
+        check_state(likelihood, unprefixed("likelihood", best), file)
+    entries = optimizer_entries(facts["optimizer"], unprefixed("optimizer", tensors), optimizer, file)
     load_state_(model, unprefixed("model", tensors), file)
     load_state_(likelihood, unprefixed("likelihood", tensors), file)
-    entries: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in facts["optimizer"].items()}
-    for name, tensor in unprefixed("optimizer", tensors).items():
-        index, key = name.split(".", 1)
-        entries.setdefault(int(index), {})[key] = tensor
     optimizer.load_state_dict(optimizer.state_dict() | {"state": entries})
     return RunState(
         seed=facts["seed"],
@@ -128,25 +182,30 @@ def load_checkpoint_(
         history=History(facts["history"]),
         best_score=facts["best_score"],
         best_epoch=facts["best_epoch"],
-        best=unprefixed("best", tensors),
+        best=best,
         settings=facts["settings"],
         scaler=facts["scaler"],
     )
 
 
 def _newest_readable(folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
-    """The last checkpoint, or the one before it where that is damaged."""
-    last, before = checkpoint_file(folder), previous_file(folder)
+    """The last checkpoint, or the newest one before it that is whole where that is damaged."""
+    last = checkpoint_file(folder)
     try:
         return last, *read_tensors(last)
-    except DamagedFile as error:
-        try:
-            content = read_tensors(before)
-        except (FileNotFoundError, ValueError):
-            raise error from None
-        message = f"{error}. Going on from the epoch before, which {before.name} holds"
-        warnings.warn(message, RuntimeWarning, stacklevel=2)
-        return before, *content
+    except ValueError as error:
+        for back in count(1):
+            before = previous_file(folder, back)
+            try:
+                content = read_tensors(before)
+            except FileNotFoundError:
+                raise error from None
+            except ValueError:
+                continue
+            message = f"{error}. Going on from an earlier epoch, which {before.name} holds"
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
+            return before, *content
+        raise
 
 
 def _trained(model: nn.Module, likelihood: Likelihood, optimizer: torch.optim.Optimizer) -> list[str]:
