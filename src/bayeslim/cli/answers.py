@@ -1,14 +1,16 @@
-"""Predictions as columns, written piece by piece to a file that is whole or absent."""
+"""Predictions as columns, and the files that hold them."""
 
 from __future__ import annotations
 
 import csv
 import importlib.util
-import secrets
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+import io
+import shutil
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 from bayeslim.data.target import Target
 from bayeslim.predictive.prediction import Prediction
 
-__all__ = ["Answers", "answer_writer", "answers"]
+__all__ = ["AnswerFormat", "Answers", "answer_format", "answers"]
 
 Answers = dict[str, NDArray[Any]]
 """Columns of predictions by name."""
@@ -57,81 +59,106 @@ def _flat(values: Any) -> NDArray[np.float64]:
     return values.double().reshape(-1).cpu().numpy()
 
 
-@contextmanager
-def answer_writer(path: Path) -> Iterator[Callable[[Answers], None]]:
-    """Give a function that adds rows to `path`; the file appears at the end of the block, complete, or not at all.
+@dataclass(frozen=True)
+class AnswerFormat:
+    """How answers are stored: in parts, which several processes can write, and those parts joined to one file.
+
+    Attributes:
+        part: the bytes of a part; the flag says whether it is the first one.
+        join: reads parts one after the other and writes the file of all their rows to the open file.
+    """
+
+    part: Callable[[Answers, bool], bytes]
+    join: Callable[[Sequence[Path], BinaryIO], None]
+
+
+def answer_format(out: Path) -> AnswerFormat:
+    r"""The format of a file by its suffix: .csv, .parquet or .npz.
 
     Args:
-        path: .csv, .parquet or .npz. The first two are written as rows come, .npz is held in memory.
+        out: the file of the answers.
 
     Raises:
         ValueError: for another suffix.
-        OSError: if the folder cannot be written.
+        ModuleNotFoundError: for .parquet without pyarrow.
 
     Example:
-        >>> with answer_writer(Path("out.csv")) as write:
-        ...     write({"prediction": np.array([1.0])})
+        >>> answer_format(Path("out.csv")).part({"prediction": np.array([1.0])}, True)
+        b'prediction\n1\n'
     """
-    if path.suffix not in WRITERS:
-        raise ValueError(f"--out {path} has the suffix {path.suffix!r}: choose {', '.join(WRITERS)}")
-    if path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
-        raise ModuleNotFoundError(f"writing {path.name} needs pyarrow: pip install bayeslim[tables]")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {path.parent} for --out: make it first")
-    temporary = path.with_name(f".{path.stem}.{secrets.token_hex(8)}{path.suffix}")
-    try:
-        with WRITERS[path.suffix](temporary) as write:
-            yield write
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    if out.suffix not in FORMATS:
+        raise ValueError(f"--out {out} has the suffix {out.suffix!r}: choose {', '.join(FORMATS)}")
+    if out.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
+        raise ModuleNotFoundError(f"writing {out.name} needs pyarrow: pip install bayeslim[tables]")
+    return FORMATS[out.suffix]
 
 
-@contextmanager
-def _csv_writer(path: Path) -> Iterator[Callable[[Answers], None]]:
-    with path.open("x", newline="", encoding="utf-8") as file:
-        rows = csv.writer(file, lineterminator="\n")
-
-        def write(columns: Answers) -> None:
-            if not file.tell():
-                rows.writerow(columns)
-            cells = [column if column.dtype.kind == "U" else _shown(column) for column in columns.values()]
-            rows.writerows(zip(*cells, strict=True))
-
-        yield write
-
-
-@contextmanager
-def _parquet_writer(path: Path) -> Iterator[Callable[[Answers], None]]:
-    import pyarrow
-    import pyarrow.parquet
-
-    with ExitStack() as stack:
-        opened: list[Any] = []
-
-        def write(columns: Answers) -> None:
-            table = pyarrow.table({name: pyarrow.array(column.tolist()) for name, column in columns.items()})
-            if not opened:
-                opened.append(stack.enter_context(pyarrow.parquet.ParquetWriter(path, table.schema)))
-            opened[0].write_table(table)
-
-        yield write
-
-
-@contextmanager
-def _npz_writer(path: Path) -> Iterator[Callable[[Answers], None]]:
-    parts: list[Answers] = []
-    yield parts.append
-    if parts:
-        np.savez(
-            path, allow_pickle=False, **{name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        )
+def _csv_part(columns: Answers, first: bool) -> bytes:
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    if first:
+        rows.writerow(columns)
+    cells = [column if column.dtype.kind == "U" else _shown(column) for column in columns.values()]
+    rows.writerows(zip(*cells, strict=True))
+    return text.getvalue().encode()
 
 
 def _shown(column: NDArray[Any]) -> list[str]:
     return [f"{value:.7g}" for value in column.tolist()]
 
 
-WRITERS = {".csv": _csv_writer, ".parquet": _parquet_writer, ".npz": _npz_writer}
-"""Suffix -> what writes the file."""
+def _join_csv(parts: Sequence[Path], file: BinaryIO) -> None:
+    for part in parts:
+        with part.open("rb") as opened:
+            shutil.copyfileobj(opened, file)
+
+
+def _parquet_part(columns: Answers, first: bool) -> bytes:
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.table({name: pyarrow.array(column.tolist()) for name, column in columns.items()})
+    buffer = io.BytesIO()
+    pyarrow.parquet.write_table(table, buffer)
+    return buffer.getvalue()
+
+
+def _join_parquet(parts: Sequence[Path], file: BinaryIO) -> None:
+    import pyarrow.parquet
+
+    with pyarrow.parquet.ParquetWriter(file, pyarrow.parquet.read_schema(parts[0])) as writer:
+        for part in parts:
+            writer.write_table(pyarrow.parquet.read_table(part))
+
+
+def _npz_part(columns: Answers, first: bool) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **columns)
+    return buffer.getvalue()
+
+
+def _join_npz(parts: Sequence[Path], file: BinaryIO) -> None:
+    """Write one column after the other, as `np.savez` does, without holding a column in memory."""
+    rows, names = 0, list[str]()
+    for part in parts:
+        with np.load(part, allow_pickle=False) as columns:
+            names = columns.files
+            rows += len(columns[names[0]])
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in names:
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                for index, part in enumerate(parts):
+                    with np.load(part, allow_pickle=False) as columns:
+                        column = columns[name]
+                    if not index:
+                        facts = np.lib.format.header_data_from_array_1_0(column) | {"shape": (rows,)}
+                        np.lib.format.write_array_header_1_0(cast(BinaryIO, member), facts)
+                    member.write(column.tobytes())
+
+
+FORMATS = {
+    ".csv": AnswerFormat(_csv_part, _join_csv),
+    ".parquet": AnswerFormat(_parquet_part, _join_parquet),
+    ".npz": AnswerFormat(_npz_part, _join_npz),
+}
+"""Suffix -> how such a file is written."""

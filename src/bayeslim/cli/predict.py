@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from bayeslim.cli.parsing import call
 
-__all__ = ["command", "main"]
+if TYPE_CHECKING:
+    from bayeslim.cli.prediction_parts import PredictionParts
 
-CHUNK = 8192
-"""Rows that are in memory together."""
+__all__ = ["command", "main"]
 
 
 def main(args: list[str]) -> None:
@@ -29,6 +33,7 @@ def command(
     network: Literal["auto", "trained", "pruned"] = "auto",
     device: str = "auto",
     seed: int = 0,
+    workers: int = 1,
     overwrite: bool = False,
 ) -> None:
     """Predict new rows, and say of each how sure the network is.
@@ -37,6 +42,10 @@ def command(
     value that it did not have counts as none of the known ones. Classes: the most probable one, its probability, the
     entropy (all doubt, in nats), the mutual information (the part of it that more data would remove) and every
     probability. Numbers: mean, standard deviation, its two parts and a 95 % interval, in the target's own unit.
+
+    Memory does not grow with the rows (except those of .npz inputs). Finished parts wait in a folder beside `--out`,
+    and the file appears when all are there: after Ctrl-C, a kill or a full disk give the same command again to go on.
+    torchrun shares the parts among its processes.
 
     Args:
         run: folder of the run.
@@ -47,30 +56,75 @@ def command(
         network: the trained or the pruned one; auto takes the pruned one where there is one.
         device: auto (an accelerator if there is one), cpu, cuda, ...
         seed: of the samples.
-        overwrite: replace an existing `--out`.
+        workers: processes that predict side by side; the samples do not depend on it.
+        overwrite: replace an existing `--out`, and unfinished answers of another call.
     """
-    from bayeslim.cli.answers import answer_writer, answers
-    from bayeslim.named_models import resolved_device
-    from bayeslim.predictive import predict
-    from bayeslim.randomness import derived_seed
+    from bayeslim.cli.prediction_parts import PredictionParts
+    from bayeslim.cli.prediction_work import PredictionJob, predict_in_workers, predict_share, ranks, total_over_ranks
     from bayeslim.runs import Run
 
-    opened = Run(run)
+    if workers < 1:
+        raise ValueError(f"--workers must be at least 1, got {workers}")
+    Run(run).model(network)  # says what is missing before anything is written
     if out.exists() and not overwrite:
         raise FileExistsError(f"{out} exists: pass --overwrite to replace it, or another --out")
-    model, count = opened.model(network).to(resolved_device(device)), 0
-    with answer_writer(out) as write:
-        for index, x in enumerate(opened.preprocessing.prepared(input, CHUNK)):
-            prediction = predict(
-                model,
-                x,
-                samples=samples,
-                method=method,
-                keep_samples=method == "sample",
-                seed=derived_seed(seed, index),
-            )
-            write(answers(prediction, opened.preprocessing.target))
-            count += len(x)
-        if not count:
-            raise ValueError(f"{input} has no rows: there is nothing to predict")
-    print(f"{out}: {count} rows")
+    parts = PredictionParts(out)
+    job = PredictionJob(run, input, out, samples, method, network, device, seed)
+    manifest = job.manifest()
+    if (place := ranks()) is not None:
+        if workers > 1:
+            raise ValueError(f"torchrun starts the processes already, got --workers {workers}: leave it out")
+        count = total_over_ranks(place[0], lambda: parts.begin(manifest, overwrite), predict_share(job, *place))
+        if place[0] == 0:
+            _finish(parts, input, count)
+        return
+    if done := parts.begin(manifest, overwrite):
+        print(f"going on after {done} finished parts in {parts.folder}")
+    count = 0
+    try:
+        share = predict_share(job) if workers == 1 else predict_in_workers(job, workers)
+        with _progress() as advance, closing(share):  # closed: no worker writes after the block
+            for rows in share:
+                advance(rows)
+                count += rows
+        _finish(parts, input, count)
+    except BaseException as error:
+        if isinstance(error, ValueError) or not parts.finished():  # of an input that must change
+            parts.discard()
+            raise
+        kept = f"{len(parts.finished())} finished parts are kept in {parts.folder}"
+        if isinstance(error, KeyboardInterrupt):
+            print(f"\nstopped; {kept}. Give the same command again to go on", file=sys.stderr)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise OSError(
+                f"no space is left for {out}, which takes twice its size while it is written; {kept}. Make room and "
+                "give the same command again to go on"
+            ) from error
+        raise
+
+
+def _finish(parts: PredictionParts, input: Path, count: int) -> None:
+    if not count:
+        parts.discard()
+        raise ValueError(f"{input} has no rows: there is nothing to predict")
+    parts.join()
+    print(f"{parts.out}: {count} rows")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int], None]]:
+    """Rows so far and rows per second, on a terminal; yields what adds rows."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("predicting"), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def advance(rows: int) -> None:
+            bar.advance(task, rows)
+            now = bar.tasks[0]
+            bar.update(task, description=f"{now.completed:,.0f} rows, {now.speed or 0:,.0f} rows/s")
+
+        yield advance
