@@ -1,4 +1,4 @@
-"""The k-tied experiment on made-up images, at a tiny size."""
+"""The k-tied experiment's record, table and command line, by its MNIST part on made-up images."""
 
 from __future__ import annotations
 
@@ -9,45 +9,27 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 import bayeslim as bl
 from bayeslim.experiments import k_tied
-from bayeslim.experiments.k_tied import Config, Images
+from bayeslim.experiments.k_tied import PAPER, Imdb, Mnist
+from bayeslim.experiments.k_tied.paper import rows
 from bayeslim.posteriors import KTied, MeanField
 
-CONFIG = Config(
-    sizes=(16, 12, 12, 10),
-    batch_size=64,
-    epochs=40,
-    lr=0.02,
-    anneal_rate=1e-4,
-    probe_steps=(12, 24, 36),
-    samples=20,
-    seeds=(0, 1),
-)
-
-
-def images(seed: int = 0) -> Images:
-    """Ten noisy patterns."""
-    generator = torch.Generator().manual_seed(seed)
-    patterns = torch.randn(10, 16, generator=generator)
-
-    def part(count: int) -> tuple[Tensor, Tensor]:
-        y = torch.randint(10, (count,), generator=generator)
-        return patterns[y] + 0.3 * torch.randn(count, 16, generator=generator), y
-
-    return Images(part(320), part(100), part(200))
+PART, DATA = Mnist.quick("cpu")
+PART = dataclasses.replace(PART, seeds=(0, 1))
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 @pytest.fixture(scope="module")
 def record() -> dict[str, Any]:
-    return k_tied.run(CONFIG, images())
+    return k_tied.run(PART, DATA)
 
 
 def test_the_record(record: dict[str, Any]) -> None:
-    assert set(record) == {"config", "device", "torch", "paper", "runs"}
-    assert record["config"] == dataclasses.asdict(CONFIG)
+    assert set(record) == {"part", "config", "device", "torch", "paper", "runs"}
+    assert record["part"] == "mnist" and record["device"] == "cpu"
+    assert record["config"] == json.loads(json.dumps(dataclasses.asdict(PART)))
     assert [(run["seed"], run["posterior"]) for run in record["runs"]] == [
         (seed, name) for seed in (0, 1) for name in ("mean-field", "1-tied", "2-tied", "3-tied")
     ]
@@ -85,33 +67,16 @@ def test_the_networks_learn(record: dict[str, Any]) -> None:
 
 
 def test_runs_are_reproducible() -> None:
-    small = dataclasses.replace(CONFIG, ranks=(2,), epochs=2, seeds=(3,))
-    first, second = (k_tied.run(small, images())["runs"][0] for _ in range(2))
+    small = dataclasses.replace(PART, ranks=(2,), epochs=2, seeds=(3,))
+    first, second = (k_tied.run(small, DATA)["runs"][0] for _ in range(2))
     assert first | {"seconds": 0} == second | {"seconds": 0}
     assert "truncated" not in first
-
-
-def test_scores_are_the_formulas() -> None:
-    """One sample: the bound is the mean log loss plus the divergence per datum."""
-    torch.manual_seed(0)
-    model = k_tied.build(CONFIG, 0, 0.05, "cpu")
-    x, y = images().test
-    found = k_tied.score(model, (x, y), num_data=320, samples=1)
-    torch.manual_seed(0)
-    with torch.no_grad():
-        log_p = model(x).log_softmax(-1).double()
-    nll = -log_p[torch.arange(200), y].mean().item()
-    assert found["nll"] == pytest.approx(nll, rel=1e-6)
-    assert found["nelbo"] == pytest.approx(nll + bl.kl(model).item() / 320, rel=1e-6)
-    assert found["accuracy"] == pytest.approx(100 * (log_p.argmax(1) == y).double().mean().item())
-    many = k_tied.score(model, (x, y), num_data=320, samples=50)
-    assert many["nll"] < many["nelbo"] - bl.kl(model).item() / 320  # the average prediction is better
 
 
 @pytest.mark.parametrize("k", [0, 2])
 def test_the_networks_are_those_of_the_paper(k: int) -> None:
     torch.manual_seed(0)
-    model = k_tied.build(Config(), k, 0.01, "cpu")
+    model = Mnist().build(k)
     found = [module for module in model.modules() if isinstance(module, bl.layers.BayesLayer)]
     assert [tuple(layer.weight.mean().shape) for layer in found] == [(400, 784), (400, 400), (10, 400)]
     for layer in found:
@@ -125,9 +90,9 @@ def test_the_networks_are_those_of_the_paper(k: int) -> None:
 
 def test_the_table_shows_ours_beside_the_papers(record: dict[str, Any]) -> None:
     text = k_tied.table(record)
-    rows = [line for line in text.splitlines() if line.startswith("| ")]
-    assert len(rows) == 3 + 4 + 4 + 4
-    tied = next(row for row in rows if row.startswith("| 2-tied"))
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    assert len(lines) == 3 + 4 + 4 + 4
+    tied = next(row for row in lines if row.startswith("| 2-tied"))
     values = [run["annealed"]["nll"] for run in record["runs"] if run["posterior"] == "2-tied"]
     assert f"{sum(values) / 2:.4g} +- " in tied and "(0.129)" in tied
     assert "(7500, 140, 4.3)" in text and "(3.41)" in text
@@ -159,6 +124,65 @@ def test_the_command_line_merges_files(
     assert "| 2-tied |" in capsys.readouterr().out
 
 
+def test_records_of_other_settings_do_not_merge(record: dict[str, Any]) -> None:
+    other = record | {"config": record["config"] | {"lr": 1.0}}
+    with pytest.raises(ValueError, match=r"cannot be joined: `lr` is 0\.02 in one and 1\.0 in another"):
+        k_tied.merged([record, other])
+    with pytest.raises(ValueError, match="`part` is mnist in one and imdb in another"):
+        k_tied.merged([record, record | {"part": "imdb"}])
+
+
+def test_a_run_that_is_in_two_records_counts_once(record: dict[str, Any]) -> None:
+    assert k_tied.merged([record, record])["runs"] == record["runs"]
+
+
+def test_an_interrupted_run_goes_on(record: dict[str, Any]) -> None:
+    """What the earlier record holds is kept as it is, the rest is what it would have been."""
+    kept = [run | {"seconds": -1.0} for run in record["runs"][:6]]
+    sizes: list[int] = []
+    found = k_tied.run(PART, DATA, earlier=record | {"runs": kept}, save=lambda grown: sizes.append(len(grown["runs"])))
+    assert sizes == [7, 8]
+    assert found["runs"][:6] == kept
+    assert [run | {"seconds": 0} for run in found["runs"]] == [run | {"seconds": 0} for run in record["runs"]]
+
+
+def test_the_stored_results_are_of_this_code() -> None:
+    """Settings and paper's numbers of the file are those of the code, and the table can be made of it."""
+    stored = json.loads((RESULTS / "k_tied_mnist.json").read_text())
+    assert stored["config"] == json.loads(json.dumps(dataclasses.asdict(Mnist())))
+    assert stored["paper"] == json.loads(json.dumps(PAPER["mnist"]))
+    assert "| 2-tied | 0.574 +- 0.013 (0.52) |" in k_tied.table(stored)
+    assert k_tied.merged([stored, stored | {"part": "mnist"}])["runs"] == stored["runs"]
+
+
+def test_the_command_line_runs_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "mine.json"
+    arguments = ["--quick", "--epochs", "2", "--seeds", "5", "--samples", "3", "--out", str(out), "--ranks"]
+    k_tied.main([*arguments, "2"])
+    assert "mnist 2-tied seed 5: nelbo " in capsys.readouterr().out
+    first = json.loads(out.read_text())
+    assert first["config"]["epochs"] == 2 and first["config"]["samples"] == 3
+    k_tied.main([*arguments, "0", "2"])
+    assert "2-tied seed" not in capsys.readouterr().out
+    second = json.loads(out.read_text())
+    assert [run["posterior"] for run in second["runs"]] == ["2-tied", "mean-field"]
+    assert second["runs"][0] == first["runs"][0] and second["config"]["ranks"] == [0, 2]
+
+
+def test_foreign_settings_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        k_tied.main(["--part", "imdb", "--quick", "--precision", "bfloat16", "--ramp", "3"])
+    assert "--part imdb has no setting precision, ramp" in capsys.readouterr().err
+
+
+def test_rows_of_the_paper() -> None:
+    assert rows("mnist", "figure 6")["3-tied"] == (0.497, 0.120, 96.9)
+    assert rows("imdb", "table")["rank 1"] == (0.687, 0.491, 80.0)
+    assert rows("cifar10", "table") == {}
+    assert set(PAPER) == set(k_tied.PARTS)
+
+
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        CONFIG.lr = 1.0  # pyright: ignore[reportAttributeAccessIssue]
+        PART.lr = 1.0  # pyright: ignore[reportAttributeAccessIssue]
+    assert Imdb().comparable().keys() & {"ranks", "seeds"} == set()

@@ -15,7 +15,10 @@ EXPERIMENTS: dict[str, tuple[str, str]] = {
         "bayeslim.experiments.dissertation",
         "what variational layers prune, by the ELBO and as the dissertation has it",
     ),
-    "k-tied": ("bayeslim.experiments.k_tied", "k-tied Normal posteriors on MNIST (arXiv 2002.02655)"),
+    "k-tied": (
+        "bayeslim.experiments.k_tied",
+        "k-tied Normal posteriors on MNIST, CIFAR and IMDB (arXiv 2002.02655)",
+    ),
     "samplers": (
         "bayeslim.experiments.samplers",
         "CVAdam snapshots and pruning in one shot on MNIST (arXiv 2210.12957)",

@@ -1,0 +1,6 @@
+"""`python -m bayeslim.experiments.k_tied`."""
+
+from bayeslim.experiments.k_tied import main
+
+if __name__ == "__main__":
+    main()
