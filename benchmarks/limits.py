@@ -99,10 +99,14 @@ def predict_work(sizes: Sequence[int], images: int, samples: int, drawing: bool 
     return total
 
 
-def step_limit(record: Mapping[str, object], name: str, noise: bool = False) -> float:
-    """The ratio to the deterministic network that a perfect step would have, from a record of `train_step.py`."""
+def step_seconds(record: Mapping[str, object], name: str, noise: bool = False) -> float:
+    """The time of a perfect step on the machine of a record of `train_step.py`."""
     sizes, batch, speeds = record["network"], record["batch"], record["speeds"]
     assert isinstance(sizes, list) and isinstance(batch, int) and isinstance(speeds, dict)
     width = 2 if record["autocast"] == "bfloat16" else 4
-    own, plain = (step_work(sizes, batch, kind, width) for kind in (KIND_OF[name], "deterministic"))
-    return own.seconds(speeds, noise) / plain.seconds(speeds)
+    return step_work(sizes, batch, KIND_OF[name], width).seconds(speeds, noise)
+
+
+def step_limit(record: Mapping[str, object], name: str, noise: bool = False) -> float:
+    """The ratio to the deterministic network that a perfect step would have."""
+    return step_seconds(record, name, noise) / step_seconds(record, "deterministic")

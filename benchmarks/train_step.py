@@ -4,8 +4,9 @@
     python benchmarks/train_step.py --net mlp4096 --device cuda --compile --out results/train_step_cuda.json
 
 Forward, KL, backward and fused Adam on both sides; LeNet-300-100 with batch 256, or three layers of 4096 with batch
-4096 in bfloat16. All networks take turns in one process; a ratio is the median over rounds of the round's ratio to the
-deterministic network in the same mode. Memory is the peak of torch's allocations. `speeds` is what the machine can do.
+4096 in bfloat16. On CUDA also as one CUDA graph each (`fit(cuda_graph=True)`). All networks take turns in one process;
+a ratio is the median over rounds of the round's ratio to the deterministic network in the same mode. Memory is the peak
+of torch's allocations. `speeds` is what the machine can do.
 """
 
 import argparse
@@ -32,9 +33,14 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
     rounds = 2 if chosen.quick else 40
     settings: dict[str, Any] = {"rounds": rounds, "device": chosen.device, "autocast": autocast}
     modes = {"eager": as_record(step_costs(sizes, batch, **settings))}
+    on_cuda = torch.device(chosen.device).type == "cuda"
+    if on_cuda:
+        modes["graph"] = as_record(step_costs(sizes, batch, cuda_graph=True, **settings))
     if chosen.compile:
         names = COMPILED[:2] if chosen.quick else COMPILED
-        modes["compiled"] = as_record(step_costs(sizes, batch, names=names, compile=True, **settings))
+        for mode, graph in [("compiled", False), ("compiled graph", True)][: 1 + on_cuda]:
+            costs = step_costs(sizes, batch, names=names, compile=True, cuda_graph=graph, **settings)
+            modes[mode] = as_record(costs)
     weights = sum(a * b for a, b in itertools.pairwise(sizes))
     dtype = autocast or torch.float32
     return {

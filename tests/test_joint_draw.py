@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import bayeslim as bl
-from bayeslim.joint_draw import drawn, kl_alongside, spread
+from bayeslim.joint_draw import drawn, drawn_from_factors, kl_alongside, spread
 from bayeslim.kl import normal_priors
 from bayeslim.priors import HeNormal, Normal, Prior
 from bayeslim.training import Nelbo
@@ -218,3 +218,92 @@ def test_cuda_draws_differ_and_follow_the_seed() -> None:
     first, second = draw(), draw()
     torch.manual_seed(1)
     assert torch.equal(first, draw()) and not torch.equal(first, second)
+
+
+TIED_SHAPES = [(1, 1), (16, 256), (17, 257), (100, 784), (300, 1000)]
+
+
+@needs_cuda
+@pytest.mark.parametrize("shape", TIED_SHAPES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_cuda_kernel_of_tied_scales_against_its_formula(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    k = min(2, *shape)
+    loc, log_in, log_out = (torch.randn(size, device="cuda") for size in (shape, (shape[1], k), (shape[0], k)))
+    leaves = [leaf.mul_(0.3).requires_grad_() for leaf in (loc, log_in, log_out)]
+    half = torch.autocast("cuda", dtype) if dtype != torch.float32 else nullcontext()
+    with half, kl_alongside({"q": (0.2, 0.7)}) as found:
+        weight = drawn_from_factors("q", *leaves)
+    assert weight is not None and weight.dtype == dtype
+    std = (log_out.exp() @ log_in.exp().T).double()
+    noise = ((weight.double() - loc) / std).detach()
+    upstream = torch.randn(shape, device="cuda").to(dtype)
+    divergence = Normal(0.2, 0.7).kl(loc.double(), std.square()).sum()
+    torch.testing.assert_close(found["q"].double(), divergence, rtol=1e-5, atol=1e-3)
+    expected = torch.autograd.grad(((loc + std * noise) * upstream).sum() + 0.3 * divergence, leaves)
+    results = [weight, found["q"]]
+    actual = torch.autograd.grad(results, leaves, [upstream, torch.tensor(0.3, device="cuda")])
+    tolerance = 1e-4 if dtype == torch.float32 else 0.02
+    for mine, theirs in zip(actual, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=tolerance, atol=tolerance * float(theirs.abs().max()))
+    if min(shape) >= 100 and dtype == torch.float32:
+        for power, target in ((1, 0.0), (2, 1.0), (3, 0.0), (4, 3.0)):
+            values = noise**power
+            assert abs(values.mean() - target) < 5 * values.std() / values.numel() ** 0.5
+
+
+@needs_cuda
+def test_tied_convolutions_on_cuda_leave_their_kl() -> None:
+    layer = bl.layers.Conv2d(3, 8, 3, posterior=bl.posteriors.KTied, estimator=bl.weight_sample, prior=Normal()).cuda()
+    x, y = torch.randn(4, 3, 5, 5, device="cuda"), torch.zeros(4, 3, 3, dtype=torch.long, device="cuda")
+    model = nn.Sequential(layer, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    result = bl.nelbo(model, x, y[:, 0, 0], likelihood=bl.Categorical(), num_data=50)
+    torch.testing.assert_close(result.kl, bl.kl(model), rtol=1e-5, atol=1e-4)
+    result.loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_a_compiler_can_follow() -> None:
+    model = network(Normal(0.3, 0.2))
+    posterior = model[0].weight  # pyright: ignore[reportIndexIssue]
+
+    def weight_and_kl() -> tuple[Tensor, Tensor]:
+        with kl_alongside(normal_priors(model)) as found:
+            weight = posterior.rsample()
+        return weight, found[posterior]
+
+    _, compiled = torch.compile(weight_and_kl, fullgraph=True)()
+    torch.testing.assert_close(compiled, Normal(0.3, 0.2).kl(posterior.mean(), posterior.variance()).sum())
+
+
+@needs_cuda
+@pytest.mark.parametrize("method", ["graves", "k-tied"])
+def test_compiled_objective_on_cuda_is_the_eager_one(method: str) -> None:
+    torch.manual_seed(0)
+    model = bl.mlp([40, 30, 3], method=method).cuda()
+    x, y = torch.randn(7, 40, device="cuda"), torch.randint(0, 3, (7,), device="cuda")
+    compiled = torch.compile(bl.nelbo, fullgraph=True)
+    results = {}
+    for name, objective in (("eager", bl.nelbo), ("compiled", compiled)):
+        model.zero_grad()
+        draws = []
+        for _ in range(400):
+            result = objective(
+                model, x, y, likelihood=bl.Categorical(), num_data=50, beta=torch.ones((), device="cuda")
+            )
+            result.loss.backward()
+            torch.testing.assert_close(result.kl, bl.kl(model), rtol=1e-5, atol=1e-3)
+            draws.append(result.nll.detach())
+        results[name] = torch.stack(draws), [parameter.grad for parameter in model.parameters()]
+    (first, mine), (second, theirs) = results["eager"], results["compiled"]
+    assert abs(first.mean() - second.mean()) < 5 * (first.var() / 400 + second.var() / 400).sqrt()
+    for one, other in zip(mine, theirs, strict=True):
+        assert one is not None and other is not None
+        assert (one - other).norm() < 0.1 * one.norm()
+
+
+def test_there_is_no_kernel_for_factors_on_the_cpu() -> None:
+    loc, factor = torch.zeros(2, 2, requires_grad=True), torch.zeros(2, 1, requires_grad=True)
+    with kl_alongside({"q": (0.0, 1.0)}) as found:
+        assert drawn_from_factors("q", loc, factor, factor) is None
+    assert not found

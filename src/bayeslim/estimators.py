@@ -74,8 +74,9 @@ def flipout(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
     """
     check_estimator(flipout, posterior, op)
     mean, mean_bias = posterior.mean(), bias_mean(bias)
-    noise = posterior.rsample() - mean
-    noise_bias = bias.rsample() - bias.mean() if isinstance(bias, Posterior) else None
+    with torch.autocast(x.device.type, enabled=False):  # a small difference of weights rounded to 16 bits is lost
+        noise = posterior.rsample() - mean
+        noise_bias = bias.rsample() - bias.mean() if isinstance(bias, Posterior) else None
     output = op(x, mean, mean_bias)
     perturbation = op(x * op.random_signs(x), noise, noise_bias)
     return output + perturbation * op.random_signs(output)

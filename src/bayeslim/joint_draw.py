@@ -18,12 +18,20 @@ from torch import Tensor
 
 from bayeslim.noise import normal_like
 
-__all__ = ["drawn", "kl_alongside", "normal_sum", "refuse_second_derivatives", "spread"]
+__all__ = ["drawn", "drawn_from_factors", "kl_alongside", "normal_sum", "refuse_second_derivatives", "spread"]
 
 Gaussian = tuple[float, float]
 """Mean and standard deviation."""
 
-_asked: ContextVar[tuple[Mapping[object, Gaussian], dict[object, Tensor]] | None] = ContextVar("asked", default=None)
+MOST_FACTORS = 4
+"""Rank up to which the kernel holds its sums in registers."""
+
+Request = tuple[Mapping[object, Gaussian], dict[object, Tensor]]
+"""The priors asked for, and the KLs found."""
+
+_asked: ContextVar[Request | None] = ContextVar("asked", default=None)
+_traced: list[Request] = []
+"""As `_asked`, while a compiler traces the code: it cannot follow a ContextVar."""
 
 
 @contextmanager
@@ -37,6 +45,13 @@ def kl_alongside(priors: Mapping[object, Gaussian]) -> Iterator[dict[object, Ten
         The KLs found so far, by posterior; those that were not used are absent.
     """
     found: dict[object, Tensor] = {}
+    if torch.compiler.is_compiling():
+        _traced.append((priors, found))
+        try:
+            yield found
+        finally:
+            _traced.pop()
+        return
     token = _asked.set((priors, found))
     try:
         yield found
@@ -44,19 +59,41 @@ def kl_alongside(priors: Mapping[object, Gaussian]) -> Iterator[dict[object, Ten
         _asked.reset(token)
 
 
+def _request() -> Request | None:
+    if torch.compiler.is_compiling():
+        return _traced[-1] if _traced else None
+    return _asked.get()
+
+
 def drawn(posterior: object, loc: Tensor, log_std: Tensor) -> Tensor:
     """`loc + exp(log_std) * noise`; the first draw of a posterior also leaves its KL, where somebody asked for it."""
     prior = _wanted(posterior, loc, log_std)
     if prior is None:
         return torch.addcmul(loc, log_std.exp().to(loc.dtype), normal_like(loc))
-    kind, fused = loc.device.type, loc.is_cuda and loc.dtype == torch.float32
-    half = torch.get_autocast_dtype(kind) if fused and torch.is_autocast_enabled(kind) else loc.dtype
-    return _left(posterior, (_DrawnOnCuda if fused else _Drawn).apply(loc, log_std, prior, half))
+    if _has_kernel(loc):
+        return _left(posterior, _DrawnOnCuda.apply(loc, log_std, prior, _compute_type(loc)))
+    return _left(posterior, _Drawn.apply(loc, log_std, prior))
+
+
+def drawn_from_factors(posterior: object, loc: Tensor, log_in: Tensor, log_out: Tensor) -> Tensor | None:
+    """As `drawn`, for standard deviations `exp(log_out) exp(log_in)^T` that are never stored.
+
+    Returns:
+        None where there is no kernel for it, or nobody asked for the KL: then `drawn` is the way.
+    """
+    small = log_in.shape[1] <= MOST_FACTORS
+    prior = _wanted(posterior, loc, log_in) if small and _has_kernel(loc) else None
+    if prior is None:
+        return None
+    return _left(posterior, _TiedOnCuda.apply(loc, log_in.exp(), log_out.exp(), prior, _compute_type(loc)))
 
 
 def spread(posterior: object, loc: Tensor, log_std: Tensor) -> Tensor:
-    """`exp(2 log_std)`; the first call of a posterior also leaves its KL, where somebody asked for it."""
-    prior = _wanted(posterior, loc, log_std)
+    """`exp(2 log_std)`; the first call of a posterior also leaves its KL, where somebody asked for it.
+
+    Not in compiled code, which would store the variance where the compiler computes it again.
+    """
+    prior = None if torch.compiler.is_compiling() else _wanted(posterior, loc, log_std)
     if prior is None:
         return (2 * log_std).exp()
     return _left(posterior, _Spread.apply(loc, log_std, prior))
@@ -64,15 +101,25 @@ def spread(posterior: object, loc: Tensor, log_std: Tensor) -> Tensor:
 
 def _wanted(posterior: object, loc: Tensor, log_std: Tensor) -> Gaussian | None:
     """The prior of a posterior whose KL is wanted now."""
-    asked = None if torch.compiler.is_compiling() else _asked.get()
+    asked = _request()
     if asked is None or posterior in asked[1] or not _may_join(loc, log_std):
         return None
     return asked[0].get(posterior)
 
 
+def _has_kernel(loc: Tensor) -> bool:
+    return loc.is_cuda and loc.dtype == torch.float32
+
+
+def _compute_type(loc: Tensor) -> torch.dtype:
+    """What the weight is used in: autocast's type, so that nothing need be converted later."""
+    kind = loc.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else loc.dtype
+
+
 def _left(posterior: object, results: Any) -> Tensor:
     """Leave the KL, and return the other result."""
-    asked = _asked.get()
+    asked = _request()
     assert asked is not None
     asked[1][posterior] = results[1]
     return results[0]
@@ -89,9 +136,13 @@ def _may_join(loc: Tensor, log_std: Tensor) -> bool:
         and loc.dtype == log_std.dtype
         and loc.dtype in (torch.float32, torch.float64)
         and loc.is_contiguous()
-        and torch._C._autograd._top_saved_tensors_default_hooks(False) is None  # pyright: ignore[reportAttributeAccessIssue]
-        and not torch._C._are_functorch_transforms_active()
+        and (torch.compiler.is_compiling() or not _watched())
     )
+
+
+def _watched() -> bool:
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)  # pyright: ignore[reportAttributeAccessIssue]
+    return hooks is not None or torch._C._are_functorch_transforms_active()
 
 
 def normal_sum(loc: Tensor, log_std: Tensor, variances: Tensor, prior: Gaussian) -> Tensor:
@@ -117,7 +168,7 @@ class _Drawn(torch.autograd.Function):
     """Plain operations; noise and standard deviations are kept, since the CPU takes long to draw them again."""
 
     @staticmethod
-    def forward(ctx: Any, loc: Tensor, log_std: Tensor, prior: Gaussian, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, loc: Tensor, log_std: Tensor, prior: Gaussian) -> tuple[Tensor, Tensor]:
         std, noise = log_std.exp(), normal_like(loc)
         ctx.save_for_backward(loc, std, noise)
         ctx.prior = prior
@@ -131,7 +182,7 @@ class _Drawn(torch.autograd.Function):
         pull = by_kl * ctx.prior[1] ** -2
         by_log_std = (by_weight * noise).addcmul_(std, pull).mul_(std).sub_(by_kl)
         by_loc = torch.addcmul(by_weight, loc - ctx.prior[0] if ctx.prior[0] else loc, pull)
-        return by_loc, by_log_std, None, None
+        return by_loc, by_log_std, None
 
 
 class _Spread(torch.autograd.Function):
@@ -164,7 +215,7 @@ class _DrawnOnCuda(torch.autograd.Function):
         ctx.save_for_backward(loc, log_std, seed)
         ctx.prior = prior
         weight, terms = draw(loc, log_std, seed, prior, dtype)
-        return weight, terms.add_(_constant(loc, prior))
+        return weight, terms + _constant(loc, prior)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -174,3 +225,28 @@ class _DrawnOnCuda(torch.autograd.Function):
         (by_weight, by_kl), (loc, log_std, seed) = gradients, ctx.saved_tensors
         by_loc, by_log_std = draw_backward(by_weight, by_kl, loc, log_std, seed, ctx.prior)
         return by_loc, by_log_std, None, None
+
+
+class _TiedOnCuda(torch.autograd.Function):
+    """Ditto, for standard deviations of low rank, which are computed again as well."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, loc: Tensor, u: Tensor, v: Tensor, prior: Gaussian, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        from bayeslim.cuda.tied_draw import tied_draw
+
+        seed = torch.randint(2**62, (), device=loc.device)
+        ctx.save_for_backward(loc, u, v, seed)
+        ctx.prior = prior
+        weight, terms = tied_draw(loc.flatten(1), u, v, seed, prior, dtype)
+        return weight.view(loc.shape), terms + _constant(loc, prior)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivatives()
+        from bayeslim.cuda.tied_draw import tied_draw_backward
+
+        (by_weight, by_kl), (loc, u, v, seed) = gradients, ctx.saved_tensors
+        by_loc, by_u, by_v = tied_draw_backward(by_weight.flatten(1), by_kl, loc.flatten(1), u, v, seed, ctx.prior)
+        return by_loc.view(loc.shape), by_u, by_v, None, None

@@ -61,6 +61,7 @@ def train_step(
     *,
     optimizer: torch.optim.Optimizer | None = None,
     compile: bool = False,
+    cuda_graph: bool = False,
     autocast: torch.dtype | None = None,
 ) -> Callable[[], None]:
     """A step of `fit` on one fixed batch: forward, KL, backward and the optimiser.
@@ -71,14 +72,15 @@ def train_step(
         y: their classes.
         optimizer: fused Adam when None.
         compile: by `torch.compile`.
+        cuda_graph: as one CUDA graph.
         autocast: precision of the forward pass.
 
     Example:
         >>> step = train_step(bl.mlp([4, 8, 2]), torch.randn(16, 4), torch.zeros(16, dtype=torch.long))
         >>> step()
     """
-    chosen = optimizer or torch.optim.Adam(merged(param_groups(model)), 1e-3, fused=True)
-    stepper = Stepper(model, Categorical(), chosen, NUM_DATA, autocast=autocast, compile=compile)
+    chosen = optimizer or torch.optim.Adam(merged(param_groups(model)), 1e-3, fused=True, capturable=cuda_graph)
+    stepper = Stepper(model, Categorical(), chosen, NUM_DATA, autocast=autocast, compile=compile, cuda_graph=cuda_graph)
 
     def step() -> None:
         stepper.step([(x, y)], 1.0, 1.0)
@@ -95,6 +97,7 @@ def step_costs(
     rounds: int = 30,
     device: torch.device | str = "cpu",
     compile: bool = False,
+    cuda_graph: bool = False,
     autocast: torch.dtype | None = None,
 ) -> dict[str, StepCost]:
     """Measure one training step of perceptrons of the same sizes, all taking turns.
@@ -106,6 +109,7 @@ def step_costs(
         rounds: measurements of each.
         device: where to measure.
         compile: by `torch.compile`, all of them.
+        cuda_graph: each as one CUDA graph.
         autocast: precision of the forward pass, e.g. `torch.bfloat16`.
 
     Returns:
@@ -128,7 +132,7 @@ def step_costs(
         y = torch.randint(0, sizes[-1], (batch_size,), device=device)
 
         def build(name: str) -> Callable[[], None]:
-            return train_step(known[name]().to(device), x, y, compile=compile, autocast=autocast)
+            return train_step(known[name]().to(device), x, y, compile=compile, cuda_graph=cuda_graph, autocast=autocast)
 
         builders = {name: functools.partial(build, name) for name in chosen}
         return costs_of(builders, rounds=rounds, device=device)

@@ -11,7 +11,10 @@ import pytest
 import torch
 
 ROOT = Path(__file__).parent.parent.parent
-NOT_SCRIPTS = {"harness.py", "limits.py", "performance_figure.py", "performance_page.py"}
+NOT_SCRIPTS = {
+    *("harness.py", "limits.py", "performance_figure.py", "performance_page.py"),
+    *("fuzz_mutations.py", "fuzz_worker.py"),
+}
 NEED_DATA = {"shrink.py", "sklearn_comparison.py"}
 QUICK = {
     "train_step.py": ["steps", "speeds"],
@@ -21,6 +24,10 @@ QUICK = {
     "peers.py": ["train_step", "predict"],
     "optimizer_step.py": ["networks"],
     "many_networks.py": ["steps"],
+    "predict_memory.py": ["peaks", "growth"],
+    "ranks.py": ["examples_per_second", "speedup"],
+    "fuzz_files.py": ["total", "kinds"],
+    "kill_training.py": ["kills", "runs", "full_disk"],
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
 import sys
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ class Train(TrainConfig):
       bayeslim train --data houses.csv --target price --impute --out runs/c
       bayeslim train --config runs/a/config.toml --seed 1 --out runs/d     (as run a, with another seed)
       bayeslim train --resume --out runs/a                                 (go on after Ctrl-C)
+      torchrun --nproc-per-node 2 -m bayeslim train --data digits --out runs/e   (two processes, the same steps)
     """
 
     out: Path
@@ -53,16 +55,16 @@ class Train(TrainConfig):
 
 
 def main(args: list[str]) -> None:
-    """Parse, train, and say how to go on after Ctrl-C."""
+    """Parse, train, and say how to go on after Ctrl-C, or after the end of another process of the run."""
     chosen = parsed(Train, "train", args, default=_starting_point(args))
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    launcher = f"torchrun --nproc-per-node {processes} -m " if processes > 1 else ""
     try:
-        train(chosen, f"bayeslim train {shlex.join(args)}")
-    except KeyboardInterrupt:
+        train(chosen, f"{launcher}bayeslim train {shlex.join(args)}")
+    except (KeyboardInterrupt, SystemExit, ConnectionError):
         if (chosen.out / "checkpoint.safetensors").is_file():
-            print(
-                f"\nstopped; the finished epochs are kept. Continue by: bayeslim train --resume --out {chosen.out}",
-                file=sys.stderr,
-            )
+            resume = f"{launcher}bayeslim train --resume --out {chosen.out}"
+            print(f"\nstopped; the finished epochs are kept. Continue by: {resume}", file=sys.stderr)
         raise
 
 
@@ -98,26 +100,31 @@ def train(chosen: Train, command: str) -> Run:
     from bayeslim.pruning import footprint, sparsity
     from bayeslim.runs import Run, check_free, differences, problem_of
     from bayeslim.training import fit
+    from bayeslim.training.ranks import join
 
+    ranks = join()
     config = chosen.settings()
     check_name("--model", config.model, MODELS)
     check_name("--method", config.method, [*METHODS, "none"])
     if config.data not in NAMED and Path(config.data).exists():
         config = dataclasses.replace(config, data=str(Path(config.data).resolve()))
     device = resolved_device(config.device)
-    if chosen.resume and (chosen.out / "run.json").is_file():
+    if ranks.from_first(lambda: chosen.resume and (chosen.out / "run.json").is_file()):
         run = Run(chosen.out)
         if changed := differences(run.config, config):
             raise ValueError(f"the run in {chosen.out} has other settings: {'; '.join(changed)}. Leave them out")
         problem = run.problem()
         network = build_network(config, problem.preprocessing)
     else:
-        check_free(chosen.out)
+        ranks.from_first(lambda: check_free(chosen.out))
         problem = problem_of(config)
         network = build_network(config, problem.preprocessing)
-        run = Run.create(chosen.out, config, problem.preprocessing, command)
-    print(f"data: {config.data}", *problem.notes, sep="\n  ")
-    print(f"network: {config.model} with {footprint(network).weights:,} weights, method {config.method}, on {device}")
+        run = ranks.from_first(lambda: Run.create(chosen.out, config, problem.preprocessing, command))
+    if ranks.first:
+        weights = f"{footprint(network).weights:,} weights"
+        processes = "" if ranks.count == 1 else f", {ranks.count} processes"
+        print(f"data: {config.data}", *problem.notes, sep="\n  ")
+        print(f"network: {config.model} with {weights}, method {config.method}, on {device}{processes}")
     fit(
         network,
         problem.splits.train,
@@ -133,6 +140,8 @@ def train(chosen: Train, command: str) -> Run:
         seed=config.seed,
         device=device,
     )
+    if not ranks.first:
+        return run
     samples = 0 if config.method == "none" else QUICK_SAMPLES if chosen.quick else chosen.samples
     found = {
         part: run.scores(network, pair, samples)

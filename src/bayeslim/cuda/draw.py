@@ -59,6 +59,7 @@ def _draw(loc_at, log_std_at, seed_at, weight_at, sums_at, count, prior_mean, pr
     place = program * QUARTER + tl.arange(0, QUARTER)
     noise0, noise1, noise2, noise3 = tl.randn4x(tl.load(seed_at), place)
     place += 3 * program.to(tl.int64) * QUARTER
+    prior_mean, precision = tl.cast(prior_mean, tl.float32), tl.cast(precision, tl.float32)
     total = _drawn_quarter(loc_at, log_std_at, weight_at, place, noise0, count, prior_mean, precision)
     total += _drawn_quarter(loc_at, log_std_at, weight_at, place + QUARTER, noise1, count, prior_mean, precision)
     total += _drawn_quarter(loc_at, log_std_at, weight_at, place + 2 * QUARTER, noise2, count, prior_mean, precision)
@@ -87,7 +88,8 @@ def _draw_backward(
     noise0, noise1, noise2, noise3 = tl.randn4x(tl.load(seed_at), place)
     place += 3 * program.to(tl.int64) * QUARTER
     by_kl = tl.load(by_kl_at)
-    pull = by_kl * precision
+    prior_mean = tl.cast(prior_mean, tl.float32)  # compiled code passes numbers in double precision
+    pull = by_kl * tl.cast(precision, tl.float32)
     _slopes_quarter(
         by_weight_at, by_kl, pull, loc_at, log_std_at, by_loc_at, by_log_std_at, place, noise0, count, prior_mean
     )

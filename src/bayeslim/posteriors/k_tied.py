@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from bayeslim.joint_draw import drawn
+from bayeslim.joint_draw import drawn, drawn_from_factors
 from bayeslim.ops import Op
 from bayeslim.posteriors.base import Posterior, wide
 
@@ -80,7 +80,8 @@ class KTied(Posterior):
 
     def rsample(self) -> Tensor:
         """`loc + scale * noise`."""
-        return drawn(self, self.loc, self.log_std())
+        weight = drawn_from_factors(self, self.loc, self.log_in, self.log_out)
+        return drawn(self, self.loc, self.log_std()) if weight is None else weight
 
     def config(self) -> dict[str, float | int | None]:
         """The rank; the factors themselves are parameters."""

@@ -9,15 +9,20 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, RandomSampler, Sampler
 
 from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.gaussian import Gaussian
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.predictive.inputs import as_tensor, device_of, float_type_of, refusal
 from bayeslim.randomness import seeded
+from bayeslim.training.ranks import Ranks
 
-__all__ = ["Batches", "make_batches"]
+__all__ = ["Batch", "Batches", "make_batches"]
+
+
+Batch = tuple[Tensor, Tensor] | tuple[Tensor, Tensor, float]
+"""Inputs and targets, and the weight of their mean nll where several processes have unequal parts; see `Ranks`."""
 
 
 class Batches:
@@ -29,6 +34,7 @@ class Batches:
         num_data: size of the training set.
         model: where it says which device and floating type to use.
         likelihood: checks the targets.
+        ranks: each gets its own part of every batch.
     """
 
     def __init__(
@@ -38,9 +44,10 @@ class Batches:
         num_data: int,
         model: nn.Module,
         likelihood: Likelihood,
+        ranks: Ranks,
     ) -> None:
         self.source, self.batch_size, self.num_data = source, batch_size, num_data
-        self.model, self.likelihood = model, likelihood
+        self.model, self.likelihood, self.ranks = model, likelihood, ranks
         self.output_shape: torch.Size | None = None
         in_memory = isinstance(source, tuple)
         self.count = math.ceil(num_data / batch_size) if in_memory else _length(source)
@@ -53,32 +60,44 @@ class Batches:
         """Number of batches per epoch."""
         return self.count
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def begin(self, epoch: int) -> None:
+        """Tell a DistributedSampler which epoch it is, since its order depends on that alone."""
+        sampler = None if isinstance(self.source, tuple) else _sampler(self.source)
+        if isinstance(sampler, DistributedSampler):
+            sampler.set_epoch(epoch)
+
+    def __iter__(self) -> Iterator[Batch]:
         """One epoch, shuffled (a loader shuffles as its owner decided)."""
         device = device_of(self.model)
-        for x, y in self._in_memory() if isinstance(self.source, tuple) else self._loaded():
-            yield x.to(device, non_blocking=True), y.to(device, non_blocking=True)
+        for x, y, weight in self._in_memory() if isinstance(self.source, tuple) else self._loaded():
+            pair = x.to(device, non_blocking=True), y.to(device, non_blocking=True)
+            yield pair if weight == 1.0 else (*pair, weight)
 
-    def _in_memory(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def _in_memory(self) -> Iterator[tuple[Tensor, Tensor, float]]:
         assert isinstance(self.source, tuple)
         x, y = self.source
         for index in torch.randperm(len(x)).split(self.batch_size):
-            yield x[index], y[index]
+            rows, weight = self.ranks.part(len(index))
+            own = index[rows]
+            yield x[own], y[own], weight
 
-    def _loaded(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def _loaded(self) -> Iterator[tuple[Tensor, Tensor, float]]:
+        assert isinstance(self.source, DataLoader)
         dtype = float_type_of(self.model)
         for owner in (self.source, getattr(self.source, "sampler", None)):
             # A generator of the loader's own would remember earlier epochs, which a resumed run has not seen.
             if isinstance(generator := getattr(owner, "generator", None), torch.Generator):
                 generator.manual_seed(int(torch.randint(2**62, ())))
-        for batch in self.source:
+        shared = self.source.batch_sampler if isinstance(self.source.batch_sampler, _OwnParts) else None
+        for number, batch in enumerate(self.source):
             if not isinstance(batch, tuple | list) or len(batch) != 2:
                 kind = type(batch).__name__
                 raise ValueError(f"`data` must yield (x, y) pairs, got {kind}: wrap the dataset accordingly")
             x, y = as_tensor("x", batch[0], dtype), as_tensor("y", batch[1], dtype)
             if self.output_shape is None:
                 self._learn_output_shape(x[:2])
-            yield x, self.likelihood.check_targets(y, self.output_shape)
+            weight = 1.0 if shared is None else shared.weight(number)
+            yield x, self.likelihood.check_targets(y, self.output_shape), weight
 
     def _learn_output_shape(self, x: Tensor) -> None:
         """Run two examples through the network, to fail early and with a message."""
@@ -92,7 +111,32 @@ class Batches:
             raise refusal(x, error) from error
 
 
-def make_batches(data: Any, batch_size: int, num_data: int | None, model: nn.Module, likelihood: Likelihood) -> Batches:
+class _OwnParts(Sampler[list[int]]):
+    """This rank's part of every batch of a shuffled data set."""
+
+    def __init__(self, data: Any, batch_size: int, ranks: Ranks) -> None:
+        self.whole, self.size, self.ranks = BatchSampler(RandomSampler(data), batch_size, False), len(data), ranks
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for batch in self.whole:
+            yield batch[self.ranks.part(len(batch))[0]]
+
+    def weight(self, number: int) -> float:
+        """Of this rank's part of one batch."""
+        return self.ranks.part(min(self.whole.batch_size, self.size - number * self.whole.batch_size))[1]
+
+
+def make_batches(
+    data: Any,
+    batch_size: int,
+    num_data: int | None,
+    model: nn.Module,
+    likelihood: Likelihood,
+    ranks: Ranks = Ranks(),  # noqa: B008 (it cannot change)
+) -> Batches:
     """Turn (x, y), a Dataset or a DataLoader into `Batches`, and find the size of the training set.
 
     Raises:
@@ -110,8 +154,14 @@ def make_batches(data: Any, batch_size: int, num_data: int | None, model: nn.Mod
             raise ValueError(
                 "`num_data` cannot be inferred from this loader: pass the size of the training set it draws from"
             )
-        loader = data if isinstance(data, DataLoader) else DataLoader(data, batch_size, shuffle=True)
-        return Batches(loader, batch_size, num_data or size or 0, model, likelihood)
+        if isinstance(data, DataLoader):
+            _check_distributed(data, ranks)
+            loader = data
+        elif ranks.count == 1:
+            loader = DataLoader(data, batch_size, shuffle=True)
+        else:
+            loader = DataLoader(data, batch_sampler=_OwnParts(data, batch_size, ranks))
+        return Batches(loader, batch_size, num_data or size or 0, model, likelihood, ranks)
     if not isinstance(data, tuple | list) or len(data) != 2:
         raise TypeError(
             f"`data` must be (x, y), a Dataset or a DataLoader, got {type(data).__name__}: pass e.g. (x, y)"
@@ -121,7 +171,7 @@ def make_batches(data: Any, batch_size: int, num_data: int | None, model: nn.Mod
     if len(x) != len(y):
         raise ValueError(f"`data` has {len(x)} inputs and {len(y)} targets: they must agree")
     _check_size(num_data, len(x))
-    return Batches((x, y), batch_size, len(x), model, likelihood)
+    return Batches((x, y), batch_size, len(x), model, likelihood, ranks)
 
 
 def _dataset_size(data: Any) -> int | None:
@@ -133,8 +183,32 @@ def _dataset_size(data: Any) -> int | None:
         return None
     if size == 0:
         raise ValueError("`data` is empty: it must have at least one example")
+    if isinstance(data, DataLoader) and isinstance(_sampler(data), DistributedSampler):
+        return size  # of which this process gets its part
     sampled = operator.length_hint(data.sampler, size) if isinstance(data, DataLoader) else size
     return size if sampled == size else None
+
+
+def _sampler(loader: DataLoader[Any]) -> Any:
+    """What chooses the examples of a loader, if anything does."""
+    return getattr(loader.batch_sampler, "sampler", None) or getattr(loader, "sampler", None)
+
+
+def _check_distributed(loader: DataLoader[Any], ranks: Ranks) -> None:
+    """Raise unless every rank gets examples of its own, as many as any other."""
+    sampler = _sampler(loader)
+    if ranks.count == 1:
+        return
+    if not isinstance(sampler, DistributedSampler):
+        raise ValueError(
+            f"`data` is a loader with a {type(sampler).__name__}, which gives all {ranks.count} processes the same "
+            "examples: make it with sampler=torch.utils.data.DistributedSampler(dataset), or pass the dataset itself"
+        )
+    if (sampler.rank, sampler.num_replicas) != (ranks.index, ranks.count):
+        raise ValueError(
+            f"the DistributedSampler of `data` is for process {sampler.rank} of {sampler.num_replicas}, this is "
+            f"{ranks.index} of {ranks.count}: leave out its `rank` and `num_replicas`"
+        )
 
 
 def _check_size(num_data: int | None, size: int | None) -> None:

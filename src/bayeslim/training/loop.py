@@ -6,15 +6,13 @@ import itertools
 import math
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
-from torch import Tensor, nn
+from torch import nn
 
 from bayeslim import schedules
 from bayeslim.estimators import mean_only
@@ -26,15 +24,17 @@ from bayeslim.pruning.sparsity import named_sparsity
 from bayeslim.randomness import check_seed, derived_seed, seeded
 from bayeslim.saving import prefixed, unprefixed
 from bayeslim.schedules import Progress, Schedule
-from bayeslim.training.batches import Batches, make_batches
+from bayeslim.training.batches import Batch, Batches, make_batches
 from bayeslim.training.checkpoint import RunState, checkpoint_file, load_checkpoint_, save_checkpoint
 from bayeslim.training.elbo import KLScaling
 from bayeslim.training.history import History
 from bayeslim.training.interrupts import stop_between_steps
+from bayeslim.training.progress_bar import progress_bar
+from bayeslim.training.ranks import join
 from bayeslim.training.step import Stepper
 from bayeslim.using import using
 
-__all__ = ["check_counts", "fit", "progress_bar"]
+__all__ = ["check_counts", "fit"]
 
 OptimizerFactory = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
 EpochHook = Callable[[nn.Module, torch.optim.Optimizer, Progress], None]
@@ -64,9 +64,11 @@ def fit(
     after_epoch: EpochHook | None = None,
     autocast: torch.dtype | None = None,
     compile: bool = False,
+    cuda_graph: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = False,
     seed: int | None = None,
+    shared_noise: bool = False,
     device: torch.device | str | None = None,
     progress: bool = True,
 ) -> History:
@@ -76,13 +78,16 @@ def fit(
     depend on (`seed`, `e`) alone and torch's global random state is left as it was; a resumed run therefore
     ends with the same weights as one that never stopped (bit for bit on the CPU).
 
+    Under torchrun, or in a process group of torch.distributed, all processes train one network on parts of every
+    batch, with the steps of a single one; only rank 0 validates and writes. See docs/distributed.md.
+
     Args:
         model: the network; trained in place.
-        data: (x, y) tensors or arrays, a Dataset, or a DataLoader.
+        data: (x, y) tensors or arrays, a Dataset, or a DataLoader (with several processes: with a DistributedSampler).
         likelihood: `p(y | f)`, e.g. `bl.Categorical()`; its own parameters are trained too.
         epochs: passes over the data, in all (a resumed run counts those done before).
         num_data: size of the training set; inferred and checked where the data tell it.
-        batch_size: examples per batch, where `data` is not a loader.
+        batch_size: examples per batch, over all processes together, where `data` is not a loader.
         lr: learning rate of the default optimiser, fused Adam.
         scale_lr: another one for the posteriors' scales; None takes `lr`.
         lr_schedule: factor on every learning rate; default constant.
@@ -105,10 +110,14 @@ def fit(
             if a resumed run is to go on exactly. A run that was stopped may call it for one epoch twice.
         autocast: torch.bfloat16 or torch.float16 for the forward pass; the KL stays in float32.
         compile: compile the objective with torch.compile.
+        cuda_graph: on CUDA, replay every step as one CUDA graph: small networks train several times faster. Needs a
+            network without data-dependent control flow and an optimiser with `capturable=True`, as the default has.
         checkpoint: folder for `checkpoint.safetensors` and `history.jsonl`, written after every epoch; the checkpoint
             of the epoch before is kept.
         resume: continue from the checkpoint if there is one, or from the one before if it is damaged.
         seed: None draws one from torch's random state.
+        shared_noise: with several processes, whether all draw the same noise: weights sampled once per batch are then
+            those of a single process. Else rank `r > 0` draws its own, from (`seed`, `e`, `r`).
         device: move model and likelihood there first.
         progress: show a progress bar on a terminal.
 
@@ -118,6 +127,7 @@ def fit(
     Raises:
         FileExistsError: if `checkpoint` holds a run and `resume` is False.
         FloatingPointError: if the loss stops being finite; the last checkpoint is intact.
+        ConnectionError: if another process of the run has ended; ditto.
         KeyboardInterrupt, SystemExit: on SIGINT and SIGTERM, after the step under way; ditto.
 
     Example:
@@ -135,10 +145,11 @@ def fit(
         raise ValueError(f"`clip_norm` must be positive, got {clip_norm}: pass e.g. 1.0, or None")
     if autocast not in (None, torch.bfloat16, torch.float16):
         raise ValueError(f"`autocast` must be torch.bfloat16, torch.float16 or None, got {autocast}")
+    ranks = join()
     if device is not None:
         model.to(device)
     likelihood.to(device_of(model))
-    batches = make_batches(data, batch_size, num_data, model, likelihood)
+    batches = make_batches(data, batch_size, num_data, model, likelihood, ranks)
     if isinstance(validation, tuple | list):  # fail now, not after the first epoch
         make_batches(validation, batch_size, None, model, likelihood)
     own: dict[str, Any] = {"lr": None, "weight_decay": None} if optimizer else {"lr": lr}
@@ -148,13 +159,17 @@ def fit(
     stepper = Stepper(
         model=model,
         likelihood=likelihood,
-        optimizer=optimizer(groups) if optimizer else torch.optim.Adam(merged(groups), lr, fused=True),
+        optimizer=optimizer(groups)
+        if optimizer
+        else torch.optim.Adam(merged(groups), lr, fused=True, capturable=cuda_graph),
         num_data=batches.num_data,
         kl_scaling=kl_scaling,
         samples=samples,
         clip_norm=clip_norm,
         autocast=autocast,
         compile=compile,
+        cuda_graph=cuda_graph,
+        ranks=ranks,
     )
     folder = None if checkpoint is None else Path(checkpoint)
     settings = {
@@ -169,31 +184,38 @@ def fit(
     kl_weight, lr_factor = kl_schedule or schedules.constant(), lr_schedule or schedules.constant()
     steps = math.ceil(len(batches) / accumulate)
 
-    with seeded(0), stop_between_steps() as stop, progress_bar(progress, state.epoch, epochs, steps) as advance:
+    bar = progress_bar(progress and ranks.first, state.epoch, epochs, steps)
+    with seeded(0), stop_between_steps() as stop, ranks.explained(), bar as advance:
+        check = ranks.checker(stop)
         while state.epoch < epochs and not _patience_over(state, patience):
             epoch, pretraining = state.epoch, state.epoch < pretrain_epochs
             torch.manual_seed(derived_seed(state.seed, epoch))
+            batches.begin(epoch)
             model.train()
             with using(model, mean_only) if pretraining else nullcontext():
                 for step, group in enumerate(_grouped(batches, accumulate)):
+                    if step == 0 and not (ranks.first or shared_noise):  # the order, equal on all ranks, is drawn
+                        torch.manual_seed(derived_seed(state.seed, epoch, ranks.index))
                     now = Progress(epoch * steps + step, steps, epochs)
                     beta = 0.0 if pretraining else kl_weight(now.since(pretrain_epochs))
                     stepper.step(group, beta, lr_factor(now))
-                    stop.check()
+                    check()
                     advance()
+            ranks.align_(model, likelihood)
             if after_epoch is not None:
                 after_epoch(model, stepper.optimizer, Progress((epoch + 1) * steps - 1, steps, epochs))
             record = {"epoch": epoch, "phase": "pretrain" if pretraining else "bayes"}
             record |= stepper.epoch_summary() | {"sparsity": named_sparsity(model)}
             if validation is not None:
-                scores = evaluate(model, validation, samples=validation_samples, likelihood=likelihood)
+                judge = partial(evaluate, model, validation, samples=validation_samples, likelihood=likelihood)
+                scores = ranks.from_first(judge)
                 record |= {f"validation_{name}": value for name, value in scores.items()}
             state.epoch += 1
             state.history.records.append(record)
             state.scaler = stepper.scaler.state_dict()
             if patience is not None and not pretraining:
                 _note_best(state, model, likelihood, record["validation_nll"])
-            if folder is not None:
+            if folder is not None and ranks.first:
                 save_checkpoint(folder, model, likelihood, stepper.optimizer, state)
     if patience is not None and state.best:
         model.load_state_dict(unprefixed("model", state.best))
@@ -205,7 +227,8 @@ def _begin(stepper: Stepper, folder: Path | None, resume: bool, seed: int | None
     """A fresh run, written at once so that there is always a checkpoint; or the one to resume."""
     if seed is not None:
         check_seed(seed)
-    exists = folder is not None and checkpoint_file(folder).exists()
+    ranks = stepper.ranks
+    exists = ranks.from_first(lambda: folder is not None and checkpoint_file(folder).exists())
     if exists and not resume:
         raise FileExistsError(
             f"{folder} already holds a training run: pass resume=True to continue it, or another folder"
@@ -216,15 +239,17 @@ def _begin(stepper: Stepper, folder: Path | None, resume: bool, seed: int | None
         state = load_checkpoint_(folder, model, likelihood, optimizer, wanted)
         if state.scaler:
             stepper.scaler.load_state_dict(state.scaler)
-        state.history.write(folder / "history.jsonl")  # a kill may have come between the two files
+        if ranks.first:
+            state.history.write(folder / "history.jsonl")  # a kill may have come between the two files
         return state
-    state = RunState(int(torch.randint(2**31, ())) if seed is None else seed, settings=settings)
-    if folder is not None:
+    chosen = ranks.from_first(lambda: int(torch.randint(2**31, ())) if seed is None else seed)
+    state = RunState(chosen, settings=settings)
+    if folder is not None and ranks.first:
         save_checkpoint(folder, model, likelihood, optimizer, state)
     return state
 
 
-def _grouped(batches: Batches, size: int) -> Iterator[list[tuple[Tensor, Tensor]]]:
+def _grouped(batches: Batches, size: int) -> Iterator[list[Batch]]:
     """Lists of `size` batches, the last one possibly shorter."""
     iterator = iter(batches)
     while group := list(itertools.islice(iterator, size)):
@@ -247,24 +272,3 @@ def check_counts(**counts: int) -> None:
     for name, value in counts.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"`{name}` must be a positive integer, got {value!r}")
-
-
-@contextmanager
-def progress_bar(show: bool, done: int, epochs: int, steps: int) -> Iterator[Callable[[], None]]:
-    """A progress bar over all steps, on a terminal; yields what advances it."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("training"),
-        BarColumn(),
-        TextColumn("epoch {task.fields[epoch]}"),
-        TimeRemainingColumn(),
-    )
-    with Bar(*columns, console=console, disable=not (show and console.is_terminal), transient=True) as bar:
-        task = bar.add_task("", total=epochs * steps, completed=done * steps, epoch=f"{done + 1}/{epochs}")
-
-        def advance() -> None:
-            bar.advance(task)
-            epoch = min(epochs, int(bar.tasks[0].completed) // steps + 1)
-            bar.update(task, epoch=f"{epoch}/{epochs}")
-
-        yield advance

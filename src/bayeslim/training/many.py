@@ -24,7 +24,8 @@ from bayeslim.training.batches import make_batches
 from bayeslim.training.elbo import KLScaling
 from bayeslim.training.history import History
 from bayeslim.training.interrupts import stop_between_steps
-from bayeslim.training.loop import check_counts, progress_bar
+from bayeslim.training.loop import check_counts
+from bayeslim.training.progress_bar import progress_bar
 from bayeslim.training.stack import Objective, StackStepper, check_alike
 from bayeslim.using import using
 

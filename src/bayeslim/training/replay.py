@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
+from torch import Tensor
 
-__all__ = ["Replayed"]
+__all__ = ["Replayed", "ReplayedUpdates"]
 
 WARM_UP = 3
 """Runs of a function before it is captured as a CUDA graph, as torch advises."""
@@ -23,26 +25,61 @@ class Replayed:
         >>> update()
     """
 
-    def __init__(self, function: Callable[[], None], device: torch.device) -> None:
+    def __init__(self, function: Callable[[], Any], device: torch.device) -> None:
         self.function, self.device = function, device
         self.runs = 0
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.result: Any = None
 
-    def __call__(self) -> None:
-        """Run once."""
+    def __call__(self) -> Any:
+        """Run once and return what the function returned: the same tensors after every run but the first ones."""
         self.runs += 1
         if self.device.type != "cuda":
-            self.function()
-            return
-        if self.runs <= WARM_UP:
+            self.result = self.function()
+        elif self.runs <= WARM_UP:
             current, side = torch.cuda.current_stream(self.device), torch.cuda.Stream(self.device)
             side.wait_stream(current)
             with torch.cuda.stream(side):
-                self.function()
+                self.result = self.function()
             current.wait_stream(side)
-            return
-        if self.graph is None:
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.device(self.device), torch.cuda.graph(self.graph):
-                self.function()
-        self.graph.replay()
+        else:
+            if self.graph is None:
+                self.graph = torch.cuda.CUDAGraph()
+                with torch.cuda.device(self.device), torch.cuda.graph(self.graph):
+                    self.result = self.function()
+            self.graph.replay()
+        return self.result
+
+
+class ReplayedUpdates:
+    """A function of batches, replayed for every shape of them: they are copied to the places that its graph reads.
+
+    Args:
+        update: takes the batches and returns a tensor; the keywords distinguish kinds of updates.
+        device: where the batches lie.
+
+    Example:
+        >>> updates = ReplayedUpdates(update, torch.device("cuda"))
+        >>> losses = updates([(x, y)], kl=True)
+    """
+
+    def __init__(self, update: Callable[..., Tensor], device: torch.device) -> None:
+        self.update, self.device = update, device
+        self.kinds: dict[Any, tuple[list[Tensor], Replayed]] = {}
+
+    def __call__(self, batches: Sequence[tuple[Tensor, Tensor]], **kind: bool) -> Tensor:
+        """Update once; what is returned is not overwritten by the next call."""
+        given = [tensor for batch in batches for tensor in batch]
+        key = (*((tensor.shape, tensor.dtype) for tensor in given), *kind.items())
+        if key not in self.kinds:
+            own = [torch.empty_like(tensor) for tensor in given]
+            pairs = list(zip(own[::2], own[1::2], strict=True))
+            self.kinds[key] = own, Replayed(lambda: self.update(pairs, **kind), self.device)
+        own, replayed = self.kinds[key]
+        for place, tensor in zip(own, given, strict=True):
+            place.copy_(tensor)
+        return replayed().clone()
+
+    def forget(self) -> None:
+        """Capture anew from now on, since what the graphs hold may have changed."""
+        self.kinds.clear()

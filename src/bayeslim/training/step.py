@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,10 @@ from torch import Tensor, nn
 
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.predictive.inputs import device_of
+from bayeslim.training.batches import Batch
 from bayeslim.training.elbo import KLScaling, Nelbo, nelbo
+from bayeslim.training.ranks import Ranks, weighted
+from bayeslim.training.replay import ReplayedUpdates
 
 __all__ = ["Stepper"]
 
@@ -36,15 +39,24 @@ class Stepper:
     clip_norm: float | None = None
     autocast: torch.dtype | None = None
     compile: bool = False
+    cuda_graph: bool = False
+    """Replay the whole update as one CUDA graph; graphs live for one epoch."""
+    ranks: Ranks = Ranks()  # noqa: RUF009 (it cannot change)
+    """The processes over which gradients and losses are averaged."""
 
     def __post_init__(self) -> None:
         """Prepare the objective, the gradient scaler and the base learning rates."""
         self.device = device_of(self.model)
-        self.base_lrs = [group["lr"] for group in self.optimizer.param_groups]
+        self.base_lrs = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.autocast == torch.float16)
         self.seen: list[Nelbo] = []
         self.beta = torch.zeros((), device=self.device)
+        self.updates = ReplayedUpdates(self._updated, self.device)
+        if self.cuda_graph:
+            if self.ranks.count > 1:
+                raise ValueError(f"`cuda_graph` cannot be used by {self.ranks.count} processes together: leave it out")
+            _make_capturable_(self.optimizer, self.device, self.autocast)
         objective, self.tracing = nelbo, nullcontext()
         if self.compile:
             # On the CPU inductor's own random numbers are three times slower than eager ones.
@@ -53,7 +65,7 @@ class Stepper:
             # A float on a module (a bound, a prior's width) that had another value in an earlier network
             # would become symbolic, and break the graph.
             self.tracing = torch._dynamo.config.patch(specialize_float=True)
-        self.objective = functools.partial(
+        alone = functools.partial(
             objective,
             self.model,
             likelihood=self.likelihood,
@@ -61,8 +73,9 @@ class Stepper:
             samples=self.samples,
             kl_scaling=self.kl_scaling,
         )
+        self.objective = self.ranks.parallel(alone, self.model, self.likelihood)
 
-    def step(self, batches: list[tuple[Tensor, Tensor]], beta: float, lr_factor: float) -> None:
+    def step(self, batches: Sequence[Batch], beta: float, lr_factor: float) -> None:
         """Update the parameters once; several batches accumulate into one step.
 
         Raises:
@@ -73,17 +86,20 @@ class Stepper:
             if not 0 <= value < math.inf:
                 raise ValueError(f"`{name}` gave {value}: it must be finite and not negative")
         for group, lr in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
-            group["lr"] = lr * lr_factor
-        self.optimizer.zero_grad(set_to_none=True)
-        for x, y in batches:
-            self._backward(x, y, beta, len(batches))
-        if self.device.type == "cpu" or len(self.seen) % LOOK_EVERY == 0:
-            self._check_losses(len(self.seen) - len(batches))
-        if self.clip_norm is not None:
-            self.scaler.unscale_(self.optimizer)
-            torch.nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(lr * lr_factor)
+            else:
+                group["lr"] = lr * lr_factor
+        self.beta.fill_(beta)
+        if self.cuda_graph:
+            self.seen += [
+                Nelbo(*parts.unbind()) for parts in self.updates([(x, y) for x, y, *_ in batches], kl=beta != 0)
+            ]
+            self._look(len(batches))
+        else:
+            self.seen += self._gradients(batches, kl=beta != 0)
+            self._look(len(batches))
+            self._apply()
 
     def epoch_summary(self) -> dict[str, Any]:
         """Averages since the last call of energy (the loss), nll and kl; the last beta and learning rate.
@@ -92,23 +108,47 @@ class Stepper:
             FloatingPointError: if a loss or a parameter is not finite.
         """
         columns = [torch.stack(column) for column in zip(*self.seen, strict=True)]
-        energy, nll, divergence, _ = (column.double().mean().item() for column in columns)
+        energy, nll, divergence, _ = self.ranks.means([column.double().mean().item() for column in columns])
         if not math.isfinite(energy):
             self._check_losses(0)
         self._check_parameters()
         last = self.seen[-1]
         self.seen = []
+        self.updates.forget()  # between epochs pruning, estimators or the phase may change what a step does
         beta, lr = last.beta.item(), float(self.optimizer.param_groups[0]["lr"])
         return {"energy": energy, "nll": nll, "kl": divergence, "beta": beta, "lr": lr}
 
-    def _backward(self, x: Tensor, y: Tensor, beta: float, parts: int) -> None:
-        """Add the gradient of one batch, divided by the number of batches in the step."""
-        # A tensor keeps one compiled graph for every value; a plain 0 leaves the KL out of the graph.
-        weight = self.beta.fill_(beta) if beta else 0.0
-        with self.tracing, torch.autocast(self.device.type, self.autocast) if self.autocast else nullcontext():
-            result: Nelbo = self.objective(x, y, beta=weight)
-        self.scaler.scale(result.loss / parts).backward()
-        self.seen.append(Nelbo(*(part.detach() for part in result)))
+    def _gradients(self, batches: Sequence[Batch], *, kl: bool) -> list[Nelbo]:
+        """Give the parameters the gradient of the mean loss of the batches; return their losses."""
+        self.optimizer.zero_grad(set_to_none=True)
+        results: list[Nelbo] = []
+        for x, y, *weight in batches:
+            with self.tracing, torch.autocast(self.device.type, self.autocast) if self.autocast else nullcontext():
+                # A tensor keeps one compiled graph for every value; a plain 0 leaves the KL out of the graph.
+                result: Nelbo = self.objective(x, y, beta=self.beta if kl else 0.0)
+            result = weighted(result, *weight) if weight else result
+            self.scaler.scale(result.loss / len(batches)).backward()
+            results.append(Nelbo(*(part.detach() for part in result)))
+        return results
+
+    def _apply(self) -> None:
+        """Let the optimiser use the gradients."""
+        if self.clip_norm is not None:
+            self.scaler.unscale_(self.optimizer)
+            torch.nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+    def _updated(self, batches: Sequence[Batch], *, kl: bool) -> Tensor:
+        """Both, and the losses as one tensor (batches, parts)."""
+        results = self._gradients(batches, kl=kl)
+        self._apply()
+        return torch.stack([torch.stack([part.double() for part in result]) for result in results])
+
+    def _look(self, new: int) -> None:
+        """Check the last losses, on an accelerator now and then."""
+        if self.device.type == "cpu" or len(self.seen) % LOOK_EVERY == 0:
+            self._check_losses(len(self.seen) - new)
 
     def _check_losses(self, start: int) -> None:
         """Raise if a loss since batch `start` of the epoch is not finite, and name the term to blame."""
@@ -134,6 +174,28 @@ class Stepper:
                     f"the parameter {name} is no longer finite although the loss was: its gradient "
                     "overflowed; lower `lr` or set clip_norm=1.0"
                 )
+
+
+def _make_capturable_(optimizer: torch.optim.Optimizer, device: torch.device, autocast: torch.dtype | None) -> None:
+    """Move what changes between steps to the device, where a graph reads it.
+
+    Raises:
+        ValueError: if the step cannot be captured.
+    """
+    if device.type != "cuda":
+        raise ValueError(f"`cuda_graph` needs a network on a CUDA device, this one is on {device}: leave it out")
+    if autocast == torch.float16:
+        raise ValueError("`cuda_graph` cannot capture the loss scaling of float16: use autocast=torch.bfloat16")
+    for group in optimizer.param_groups:
+        if not group.get("capturable"):
+            kind = type(optimizer).__name__
+            raise ValueError(
+                f"`cuda_graph` needs an optimiser that can be captured, {kind} was not made so: "
+                "pass e.g. optimizer=partial(torch.optim.Adam, lr=1e-3, capturable=True)"
+            )
+        group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=device).clone()
+    # Else torch warns of the few steps that come before the capture.
+    optimizer._warned_capturable_if_run_uncaptured = True  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _own_code(function: Callable[..., Nelbo]) -> Callable[..., Nelbo]:
