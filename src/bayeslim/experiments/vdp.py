@@ -42,6 +42,7 @@ from bayeslim.full_covariance import full_covariance
 from bayeslim.gaussian import Gaussian
 from bayeslim.posteriors import fan_in_mean_field
 from bayeslim.randomness import seeded
+from bayeslim.step_costs import costs_of, train_step
 from bayeslim.timing import interleaved
 
 __all__ = ["PAPER", "Config", "CovarianceNetwork", "main", "run"]
@@ -161,40 +162,19 @@ def costs(
 ) -> dict[str, dict[str, float]]:
     """Milliseconds (median) and peak bytes of one training step, eager and compiled; run it with nothing beside."""
     x, y = (part[: config.batch_size] for part in images)
+
+    def step(method: str, mode: str) -> Callable[[], None]:
+        model = build(config, method).to(x.device)
+        optimizer = torch.optim.Adam(model.parameters(), amsgrad=True, fused=True)
+        return train_step(model, x, y, optimizer=optimizer, compile=mode == "compiled")
+
     found: dict[str, dict[str, float]] = {}
     for mode in modes:
-        for method in config.methods:
-            if method == "vdp-cov" and (mode == "compiled" or x.device.type == "cpu"):
-                continue
-            torch.compiler.reset()
-            objective = bl.nelbo if mode == "eager" else torch.compile(bl.nelbo)
-            found[f"{method}, {mode}"] = step_cost(build(config, method).to(x.device), x, y, objective)
+        possible = [name for name in config.methods if name != "vdp-cov" or (mode == "eager" and x.is_cuda)]
+        builders = {f"{name}, {mode}": functools.partial(step, name, mode) for name in possible}
+        for name, cost in costs_of(builders, rounds=21, device=x.device).items():
+            found[name] = {"milliseconds": 1e3 * cost.time.seconds, "peak_bytes": cost.memory}
     return found
-
-
-def step_cost(model: nn.Module, x: Tensor, y: Tensor, objective: Callable[..., Any]) -> dict[str, float]:
-    """Time and memory of one step on this batch, beyond what was allocated before it."""
-    optimizer = torch.optim.Adam(model.parameters(), amsgrad=True, fused=True)
-    beta, device = torch.ones((), device=x.device), x.device
-
-    def step() -> None:
-        optimizer.zero_grad()
-        objective(model, x, y, likelihood=bl.Categorical(), num_data=60_000, beta=beta).loss.backward()
-        optimizer.step()
-
-    for _ in range(3):
-        step()
-    optimizer.zero_grad()
-    base = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-    times: list[float] = []
-    for _ in range(21):
-        start = _now(device)
-        step()
-        times.append(_now(device) - start)
-    peak = torch.cuda.max_memory_allocated(device) - base if device.type == "cuda" else 0
-    return {"milliseconds": 1e3 * sorted(times)[10], "peak_bytes": peak}
 
 
 def judged(
@@ -273,6 +253,9 @@ def main(arguments: list[str] | None = None) -> None:
         records = [json.loads(file.read_text()) for file in chosen.merge]
         record = {key: value for part in reversed(records) for key, value in part.items()}
         record["runs"] = [one for part in records for one in part.get("runs", [])]
+        if record["runs"]:
+            methods = [name for name in Config.methods if any(one["method"] == name for one in record["runs"])]
+            record["config"] = record["config"] | {"methods": methods}
     else:
         config = Config(tuple(chosen.methods), tuple(chosen.seeds), chosen.epochs)
         images = load_images(chosen.root, chosen.device)

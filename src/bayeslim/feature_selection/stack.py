@@ -18,6 +18,7 @@ from bayeslim.optim.cv_adam import CVAdam
 from bayeslim.optim.spike_slab import SpikeAndSlab
 from bayeslim.randomness import seeded
 from bayeslim.schedules import Progress, cosine_cycles
+from bayeslim.training.replay import Replayed
 
 __all__ = ["Recipe", "Task", "fit_stack", "inputs_used", "network_of", "stack_losses", "stacked_mlp"]
 
@@ -124,7 +125,7 @@ def fit_stack(
         loss.sum().backward()
         losses.copy_(loss.detach())
 
-    compute_gradients = captured(gradients, x.device)
+    compute_gradients = Replayed(gradients, x.device)
     factor = cosine_cycles(recipe.cycles)
     console = Console(stderr=True)
     generator = torch.Generator(x.device).manual_seed(seed)
@@ -142,22 +143,6 @@ def fit_stack(
                 raise FloatingPointError(
                     f"the loss of all restarts is not finite after epoch {epoch + 1}: lower `lr` in the recipe"
                 )
-
-
-def captured(function: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """A function of fixed tensors as one CUDA graph, which saves its launches; elsewhere the function itself."""
-    if device.type != "cuda":
-        return function
-    stream = torch.cuda.Stream(device)
-    stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream):  # torch asks for some runs on a side stream first
-        for _ in range(3):
-            function()
-    torch.cuda.current_stream(device).wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        function()
-    return graph.replay
 
 
 @torch.no_grad()
