@@ -52,6 +52,10 @@ bench-peers: $(INSTALLED) $(PEERS)/.installed  ## the same step by other librari
 	$(PEERS)/bin/python benchmarks/peers.py --out results/peers.json
 	$(BIN)/python benchmarks/performance_page.py
 
+.PHONY: results
+results: $(INSTALLED)  ## write docs/results.md from results/; nothing is trained
+	$(BIN)/bayeslim reproduce report
+
 .PHONY: docs docs-serve
 docs: $(INSTALLED)  ## build the documentation into build/site/; warnings are errors
 	$(BIN)/python -m mkdocs build --strict

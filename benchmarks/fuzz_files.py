@@ -39,7 +39,7 @@ class Worker:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.process: subprocess.Popen[str] | None = None
-        self.folder = tempfile.TemporaryDirectory(prefix="bayeslim-fuzz-", ignore_cleanup_errors=True)
+        self.folder: tempfile.TemporaryDirectory[str] | None = None
 
     def read(self, kind: str, number: int, seconds: float = SECONDS) -> dict[str, Any]:
         """Let it read one file; `outcome` is one of `OUTCOMES`."""
@@ -86,7 +86,9 @@ class Worker:
             self.process.kill()
             self.process.communicate()
             self.process = None
-        self.folder.cleanup()
+        if self.folder is not None:
+            self.folder.cleanup()
+            self.folder = None
 
 
 def fuzz(kinds: list[str], first: int, count: int, seed: int) -> dict[str, Any]:

@@ -5,11 +5,13 @@
 `bayeslim train` on the digits of scikit-learn runs in a process that SIGKILL ends at a random moment: in turn after its
 start, in its training, and while a half-written checkpoint lies on the disk. After each kill every checkpoint there is
 must be readable. A run that comes to its end before the kills are used up is compared, and the next one begun. Then the
-disk is full (a limit on the size of files): the run must stop with a message and its last checkpoint load.
+disk is full: the run must stop with a message and its last checkpoint load. Once by a limit on the size of files, and
+where the system lets a user mount one (Linux namespaces), on a disk in memory of one MiB that is filled up.
 """
 
 import argparse
 import contextlib
+import ctypes
 import io
 import multiprocessing
 import os
@@ -18,6 +20,7 @@ import resource
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,9 @@ from bayeslim.training.checkpoint import checkpoint_file, previous_file
 
 FORK = multiprocessing.get_context("fork")  # torch is imported once, not fifty times
 MOMENTS = ("start", "training", "write")
+NEW_USER, NEW_MOUNTS = 0x10000000, 0x00020000
+"""Of unshare(2): namespaces of this process and its children alone."""
+Filler = Callable[[Path], None]
 
 
 def train(folder: Path, epochs: int) -> tuple[int, str]:
@@ -45,26 +51,74 @@ def train(folder: Path, epochs: int) -> tuple[int, str]:
     return code, said.getvalue()
 
 
-def process(folder: Path, epochs: int, told: Connection | None = None, fill: bool = False) -> None:
+def process(folder: Path, epochs: int, told: Connection | None = None, fill: Filler | None = None) -> None:
     """What a process does: train, and tell."""
-    if fill:
-        threading.Thread(target=fill_disk, args=(folder,), daemon=True).start()
+    if fill is not None:
+        threading.Thread(target=fill, args=(folder,), daemon=True).start()
     code, said = train(folder, epochs)
     if told is not None:
         told.send((code, said))
     os._exit(code)
 
 
-def fill_disk(folder: Path) -> None:
-    """After three epochs, let no file of this process grow to half the size of a checkpoint."""
+def wait_for_three_epochs(folder: Path) -> None:
+    """As its history tells."""
     history = folder / "history.jsonl"
     while not history.exists() or len(history.read_text().splitlines()) < 3:
         time.sleep(0.001)
+
+
+def limit_files(folder: Path) -> None:
+    """After three epochs, let no file of this process grow to half the size of a checkpoint."""
+    wait_for_three_epochs(folder)
     size = checkpoint_file(folder).stat().st_size // 2
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
-def finish(folder: Path, epochs: int, fill: bool = False) -> tuple[int, str]:
+def fill_disk(folder: Path) -> None:
+    """After three epochs, take all room there is on the disk, and all that becomes free."""
+    wait_for_three_epochs(folder)
+    with (folder.parent / "filler").open("ab", buffering=0) as file:
+        while True:
+            try:
+                file.write(bytes(4096))
+            except OSError:
+                time.sleep(0.0001)
+
+
+def mount_small_disk(place: Path, size: int) -> bool:
+    """Mount a disk in memory that this process and its children alone see; whether the system allows it."""
+    identity, system = (os.getuid(), os.getgid()), ctypes.CDLL(None)
+    if system.unshare(NEW_USER | NEW_MOUNTS) != 0:
+        return False
+    Path("/proc/self/setgroups").write_text("deny")
+    for name, number in zip(("uid_map", "gid_map"), identity, strict=True):
+        Path(f"/proc/self/{name}").write_text(f"0 {number} 1")
+    return system.mount(b"tmpfs", os.fsencode(place), b"tmpfs", 0, f"size={size}".encode()) == 0
+
+
+def on_small_disk(place: Path, whole: Path, epochs: int, told: Connection) -> None:
+    """What a process does: mount a disk of one MiB, let it be full in the middle of a run, and tell."""
+    mounted = mount_small_disk(place, 2**20)
+    told.send(full_disk(place / "run", whole, epochs, fill_disk) if mounted else None)
+
+
+def small_disk(place: Path, whole: Path, epochs: int) -> dict[str, Any] | None:
+    """As `full_disk` on a disk that is; None where the system lets nobody mount one."""
+    place.mkdir()
+    here, there = FORK.Pipe(duplex=False)
+    child = FORK.Process(target=on_small_disk, args=(place, whole, epochs, there))
+    child.start()
+    there.close()
+    try:
+        return here.recv()
+    except EOFError:
+        raise RuntimeError("the process on the small disk died: its error stands above") from None
+    finally:
+        child.join()
+
+
+def finish(folder: Path, epochs: int, fill: Filler | None = None) -> tuple[int, str]:
     """Let the process come to its end; its exit code and what it said."""
     here, there = FORK.Pipe(duplex=False)
     child = FORK.Process(target=process, args=(folder, epochs, there, fill))
@@ -139,15 +193,16 @@ def same_end(one: Path, other: Path) -> bool:
     return True
 
 
-def full_disk(folder: Path, whole: Path, epochs: int) -> dict[str, Any]:
+def full_disk(folder: Path, whole: Path, epochs: int, fill: Filler) -> dict[str, Any]:
     """Let the disk be full in the middle of a run, and make room again."""
-    code, said = finish(folder, epochs, fill=True)
+    code, said = finish(folder, epochs, fill)
     found = {
         "exit_code": code,
         "message": said.strip().replace(str(folder), "RUN"),
         "unreadable_checkpoints": unreadable(folder),
         "epochs_kept": read_tensors(checkpoint_file(folder))[1]["epoch"],
     }
+    (folder.parent / "filler").unlink(missing_ok=True)
     finish(folder, epochs)
     return found | {"equal_after_resuming": same_end(folder, whole)}
 
@@ -192,8 +247,11 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
             raise RuntimeError(f"the run that nobody disturbs failed: {said}")
         seconds = (checkpoint_file(whole).stat().st_mtime - (whole / "run.json").stat().st_mtime) / epochs
         found = kill(folder, whole, kills, epochs, 4 * seconds, chosen.seed)
-        disk = full_disk(folder / "full", whole, epochs)
-    return {"epochs": epochs, **found, "full_disk": disk, "minutes": round((time.perf_counter() - start) / 60, 1)}
+        disks = {
+            "full_disk": full_disk(folder / "full", whole, epochs, limit_files),
+            "small_disk": small_disk(folder / "small", whole, epochs),
+        }
+    return {"epochs": epochs, **found, **disks, "minutes": round((time.perf_counter() - start) / 60, 1)}
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ ARGUMENTS = {
     "regression_bands.py": ["--quick", "--out", "bands.png"],
     "shrink_a_cnn.py": ["--quick", "--out", "shrunk"],
     "variable_selection.py": ["--epochs", "5", "--restarts", "2"],
+    "vit_fsdp.py": ["--small", "--out", "vit"],
 }
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
+import pytest
 import torch
 from torch import nn
 
 from bayeslim import kl, named_kl
+from bayeslim.divergence import kl_divergence
 from bayeslim.layers import Conv2d, Linear
-from bayeslim.posteriors import MeanField
-from bayeslim.priors import ARD, LogUniform
+from bayeslim.posteriors import KTied, MatrixNormal, MeanField, Multiplicative
+from bayeslim.priors import ARD, GammaARD, HeNormal, LogUniform, Normal, ScaleMixture, StudentT
 from contracts.members import POSTERIORS, over
 
 
@@ -88,3 +93,25 @@ def test_a_float16_network_is_close_to_its_float32_self() -> None:
     reference = kl(model).item()
     half = kl(model.half()).item()
     assert abs(half - reference) < reference * 10 * torch.finfo(torch.float16).eps
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("posterior", [MeanField, Multiplicative, KTied, MatrixNormal])
+def test_kl_is_a_number_at_extreme_scales(posterior: Any, dtype: torch.dtype) -> None:
+    priors = [Normal(), HeNormal(), LogUniform(), ARD(), GammaARD(), StudentT(), ScaleMixture()]
+    for mean, scale in itertools.product((1e-30, 1e-10, 1.0, 1e10, 1e30), repeat=2):
+        if posterior is Multiplicative and mean * scale**0.5 > 1e38:
+            continue  # a standard deviation that float32 cannot hold
+        name = "alpha" if posterior is Multiplicative else "scale"
+        q = posterior(torch.full((3, 2), mean).to(dtype), **{name: scale})
+        for prior in priors:
+            q.zero_grad()
+            divergence = kl_divergence(q, prior)
+            assert not divergence.isnan(), (mean, scale, prior)
+            if divergence.isfinite():
+                divergence.backward()
+                assert not any(p.grad is not None and p.grad.isnan().any() for p in q.parameters()), (
+                    mean,
+                    scale,
+                    prior,
+                )

@@ -258,3 +258,12 @@ def test_likelihoods_stay_out_of_the_module_tree() -> None:
     likelihood: Likelihood = Gaussian(learn_noise=True)
     remember_likelihood_(model, likelihood)
     assert list(model.state_dict()) == names and len(model) == 1
+
+
+def test_a_sharded_network_says_how_to_save_it(tmp_path: Path) -> None:
+    model = bl.mlp([2, 2])
+    next(model.parameters()).device_mesh = None  # pyright: ignore[reportAttributeAccessIssue] (as a DTensor has)
+    with pytest.raises(ValueError, match="full_state"):
+        bl.save(model, tmp_path / "net.safetensors")
+    with pytest.raises(ValueError, match="unsharded"):
+        bl.predict(model, torch.zeros(1, 2), likelihood=bl.Categorical())

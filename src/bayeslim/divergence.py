@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from bayeslim.posteriors.base import Posterior
+from bayeslim.posteriors.mean_field import MeanField
+from bayeslim.posteriors.multiplicative import Multiplicative
 from bayeslim.priors.base import Prior
 
-__all__ = ["kl_divergence"]
+__all__ = ["is_sharded", "kl_divergence"]
 
 
 def kl_divergence(posterior: Posterior, prior: Prior) -> Tensor:
@@ -16,7 +23,7 @@ def kl_divergence(posterior: Posterior, prior: Prior) -> Tensor:
 
     The identity splits the KL to a factorised prior into marginal terms, which the prior knows, and
     the total correlation, which the posterior knows. No pair needs code of its own. Pruned weights are constants and
-    take no part.
+    take no part. Of parameters that are sharded over processes it is the whole KL, for all of which each must call.
 
     Args:
         posterior: `q`, over one weight tensor.
@@ -31,6 +38,8 @@ def kl_divergence(posterior: Posterior, prior: Prior) -> Tensor:
         >>> kl_divergence(MeanField(torch.zeros(2, 2), scale=1.0), Normal(0.0, 1.0)).item()
         0.0
     """
+    if is_sharded(posterior):
+        return _over_shards(posterior, prior)
     mean, kept = posterior.mean(), posterior.kept()
     if kept is not None:
         return (prior.kl(_full(mean), _full(posterior.variance())) * kept).sum() + posterior.total_correlation()
@@ -40,3 +49,58 @@ def kl_divergence(posterior: Posterior, prior: Prior) -> Tensor:
 def _full(tensor: Tensor) -> Tensor:
     """In float32 at least: sums over many weights need it."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def is_sharded(module: nn.Module) -> bool:
+    """Whether parameters of `module` are spread over processes (`DTensor`, whose import takes most of a second).
+
+    Example:
+        >>> is_sharded(nn.Linear(2, 2))
+        False
+    """
+    for parameter in module._parameters.values():  # `parameters()` takes several times as long, and this is asked often
+        if hasattr(parameter, "device_mesh"):
+            return True
+    return any(is_sharded(child) for child in module._modules.values() if child is not None)
+
+
+def _over_shards(posterior: Posterior, prior: Prior) -> Tensor:
+    """The whole KL, its gradient on the shards and counted once.
+
+    Where weights have parameters of their own, each process sums over its shard, and the sums are added. Else one has
+    all parameters of the posterior for a moment, and again in the backward pass.
+    """
+    from torch.distributed.tensor import DTensor, Partial
+
+    first: Any = next(posterior.parameters())
+    apart = isinstance(posterior, MeanField | Multiplicative) and not any(buffer.ndim for buffer in prior.buffers())
+    if not apart:
+
+        def whole() -> Tensor:
+            with _parameters_as(posterior, lambda parameter: parameter.full_tensor()):
+                return kl_divergence(posterior, prior)
+
+        return checkpoint(whole, use_reentrant=False, preserve_rng_state=False)
+    with _parameters_as(posterior, lambda parameter: parameter.to_local()):
+        if posterior.mean().numel():
+            own = kl_divergence(posterior, prior)
+        else:  # a shard without weights, which no prior can read the fan-in from: 0, and gradients without weights
+            own = torch.stack([parameter.sum() for parameter in posterior.parameters()]).sum()
+    return DTensor.from_local(own, first.device_mesh, [Partial()]).full_tensor()
+
+
+@contextmanager
+def _parameters_as(module: nn.Module, change: Callable[[Any], Tensor]) -> Iterator[None]:
+    """Put `change` of every parameter in its place for a while."""
+    places: list[tuple[dict[str, Any], str, Any]] = [
+        (part._parameters, name, parameter)
+        for part in module.modules()
+        for name, parameter in part.named_parameters(recurse=False)
+    ]
+    try:
+        for parameters, name, parameter in places:
+            parameters[name] = change(parameter)
+        yield
+    finally:
+        for parameters, name, parameter in places:
+            parameters[name] = parameter

@@ -16,8 +16,8 @@ def log_alpha(mean: Tensor, variance: Tensor) -> Tensor:
 
     `alpha = p / (1 - p)` for a binary dropout rate `p`, so `ln alpha > 3` means `p > 0.95`: the weight
     is noise and can go. The signal-to-noise ratio is `|mean| / std = exp(-ln alpha / 2)`.
-    The logs are taken first and floored, so nothing divides, overflows or returns NaN; a weight that
-    is exactly zero counts as `|mean| = 1e-8`.
+    The logs are taken first, of values within the type's range, so nothing divides, overflows or returns NaN; a weight
+    that is exactly zero counts as `|mean| = 1e-8`.
 
     Args:
         mean: posterior means, any shape.
@@ -30,5 +30,6 @@ def log_alpha(mean: Tensor, variance: Tensor) -> Tensor:
         >>> log_alpha(torch.tensor([1.0, 0.1]), torch.tensor([1.0, 1.0]))
         tensor([0.0000, 4.6052])
     """
-    floor = torch.finfo(mean.dtype).tiny
-    return variance.clamp_min(floor).log() - 2 * mean.abs().clamp_min(SMALLEST_MEAN).log()
+    limits = torch.finfo(mean.dtype)
+    smallest = max(SMALLEST_MEAN, limits.tiny)  # 1e-8 is 0 in float16
+    return variance.clamp(limits.tiny, limits.max).log() - 2 * mean.abs().clamp_min(smallest).log()

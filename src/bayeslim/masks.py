@@ -53,8 +53,7 @@ class Masked(Posterior):
 
     def variance(self) -> Tensor:
         """The variance, zero where pruned."""
-        variance = self.posterior.variance()
-        return variance * self.mask.to(variance.dtype)
+        return self.posterior.variance().masked_fill(self.mask == 0, 0)  # of a huge scale it may be infinite
 
     def rsample(self) -> Tensor:
         """A draw, zero where pruned."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bayeslim.architecture import build, build_likelihood, describe, describe_likelihood
+from bayeslim.divergence import is_sharded
 from bayeslim.likelihoods.base import Likelihood, likelihood_of, remember_likelihood_
 from bayeslim.storage import read_tensors, write_tensors
 
@@ -28,10 +29,18 @@ def save(model: nn.Module, path: str | os.PathLike[str], likelihood: Likelihood 
         path: the file, usually `*.safetensors`; replaced if it exists.
         likelihood: stored beside it; None stores the one `fit` used, if any.
 
+    Raises:
+        ValueError: if the network is sharded over processes.
+
     Example:
         >>> save(model, "net.safetensors")
         >>> model = load("net.safetensors")
     """
+    if is_sharded(model):
+        raise ValueError(
+            "a sharded network has only a part of its parameters here: load its `bl.training.full_state` into a plain "
+            "copy on rank 0, and save that"
+        )
     if likelihood is None and "_bayeslim_likelihood" in model.__dict__:
         likelihood = likelihood_of(model)
     tensors = prefixed("model", model.state_dict())

@@ -91,6 +91,42 @@ def test_extremes_stay_finite_in_float32(name: str, scale: float) -> None:
             assert bool(gradient.isfinite().all())
 
 
+EXTREMES = (0.0, 1e-30, 1e-15, 1e-4, 1.0, 1e4, 1e15, 1e19, 1e25, 1e30)
+
+
+def extremes(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Means and logs of standard deviations from 1e-30 to 1e30, in all pairs, one per row."""
+    mean, std = torch.tensor(list(itertools.product(EXTREMES, EXTREMES[1:])), dtype=torch.float64).T
+    return mean[:, None].to(dtype), std.log()[:, None].to(dtype)
+
+
+@over("name", PRIORS)
+def test_sums_from_1e_minus_30_to_1e30(name: str) -> None:
+    """In float32, whose squares end at 1.8e19, the sum of a weight is the one in float64, or beyond float32's range."""
+    prior = PRIORS[name]()
+    for mean, log_std in zip(*extremes(torch.float64), strict=True):
+        exact = prior.total(mean, log_std).item()
+        small = [part.float().requires_grad_() for part in (mean, log_std)]
+        found = prior.total(*small)
+        slopes = torch.autograd.grad(found, small)
+        assert math.isfinite(exact) and not any(slope.isnan().any() for slope in slopes), (mean, log_std)
+        if abs(exact) > torch.finfo(torch.float32).max:
+            assert found.item() == math.inf
+        else:  # the log of a standard deviation of 1e30 has an error of 4e-6 in float32, its square of 8e-6 of itself
+            assert found.item() == pytest.approx(exact, rel=2e-5, abs=2e-5), (mean, log_std)
+
+
+@over("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@over("name", PRIORS)
+def test_elementwise_from_1e_minus_30_to_1e30(name: str, dtype: torch.dtype) -> None:
+    """Also where the type does not hold variances, which are then 0 or infinite. Networks of float16 use float32."""
+    mean, log_std = extremes(torch.float64)
+    inputs = [part.to(dtype).requires_grad_() for part in (mean, (2 * log_std).exp())]
+    value = PRIORS[name]().kl(*inputs)
+    slopes = torch.autograd.grad(value.sum(), inputs)
+    assert not value.isnan().any() and not any(slope.isnan().any() for slope in slopes)
+
+
 @over("name", PRIORS)
 def test_a_variance_of_zero_is_finite(name: str) -> None:
     variance = torch.zeros(2, requires_grad=True)

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 import bayeslim as bl
-from bayeslim.experiments import comparison, comparison_judge, comparison_methods
-from bayeslim.experiments.comparison import Config
-from bayeslim.experiments.comparison_data import Case, likelihood_for, parts
-from bayeslim.experiments.comparison_judge import judged, validation_nll
-from bayeslim.experiments.comparison_methods import METHODS, Outcome
-from bayeslim.experiments.comparison_table import table
-from bayeslim.experiments.comparison_training import Job, by_sampler, network, train_side_by_side
+from bayeslim.experiments.comparison import Config, judge, methods
+from bayeslim.experiments.comparison import command as comparison
+from bayeslim.experiments.comparison.data import Case, likelihood_for, parts
+from bayeslim.experiments.comparison.judge import judged, validation_nll
+from bayeslim.experiments.comparison.methods import METHODS, Outcome
+from bayeslim.experiments.comparison.table import table
+from bayeslim.experiments.comparison.training import Job, by_sampler, network, train_side_by_side
 from bayeslim.likelihoods import Gaussian, likelihood_of, remember_likelihood_
 from bayeslim.predictive import Snapshots
 from bayeslim.timing import Timing
@@ -95,8 +95,8 @@ def test_costs_are_times_of_all_networks_against_map(monkeypatch: pytest.MonkeyP
         measured.append(list(calls))
         return {name: Timing(2.0, 3.0, 2.5, 3.5) for name in calls}
 
-    monkeypatch.setattr(comparison_judge, "interleaved", clock)
-    found = comparison_judge.costs(CONFIG, ["ensemble", "vdp"], regression(0))
+    monkeypatch.setattr(judge, "interleaved", clock)
+    found = judge.costs(CONFIG, ["ensemble", "vdp"], regression(0))
     assert measured == [["map", "ensemble", "vdp"]] * 2
     assert found["vdp"]["train_ratio"] == found["vdp"]["predict_ratio"] == found["ensemble"]["predict_ratio"] == 3
     assert found["ensemble"]["train_ratio"] == 3 * CONFIG.members
@@ -186,7 +186,7 @@ def test_ensemble_has_the_mean_noise_variance() -> None:
     first, second = nn.Linear(3, 1), nn.Linear(3, 1)
     remember_likelihood_(first, Gaussian(1.0))
     remember_likelihood_(second, Gaussian(3.0))
-    joined = likelihood_of(comparison_methods._joined([first, second]).model)
+    joined = likelihood_of(methods._joined([first, second]).model)
     assert isinstance(joined, Gaussian)
     assert joined.log_noise.exp().item() == pytest.approx(math.sqrt(5.0))
 
@@ -260,7 +260,7 @@ def test_timing_predicts_by_as_many_networks(name: str) -> None:
 
 def test_without_laplace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     absent = lambda name: None if name == "laplace" else importlib.util.find_spec(name)  # noqa: E731
-    monkeypatch.setattr(comparison_methods, "find_spec", absent)
+    monkeypatch.setattr(methods, "find_spec", absent)
     config = dataclasses.replace(CONFIG, methods=("laplace",), epochs=4)
     found: dict[str, Any] = {}
     for _ in range(2):  # the second time it is looked for again, and written once

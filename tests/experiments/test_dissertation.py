@@ -17,14 +17,14 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.data import ImageData, TextData
-from bayeslim.experiments import dissertation
-from bayeslim.experiments.dissertation import PAPER, QUICK, TOLERANCE, Config, merged, run
-from bayeslim.experiments.dissertation_networks import Networks
-from bayeslim.experiments.dissertation_pruning import accuracies, error_sweep, errors
-from bayeslim.experiments.dissertation_regression import Curve
-from bayeslim.experiments.dissertation_reviews import Reviews, tokenised, words
-from bayeslim.experiments.dissertation_start import UnboundedKingma, scatter_
-from bayeslim.experiments.dissertation_table import table
+from bayeslim.experiments.dissertation import command as dissertation
+from bayeslim.experiments.dissertation.command import PAPER, QUICK, TOLERANCE, Config, merged, run
+from bayeslim.experiments.dissertation.networks import Networks
+from bayeslim.experiments.dissertation.pruning import accuracies, error_sweep, errors
+from bayeslim.experiments.dissertation.regression import Curve
+from bayeslim.experiments.dissertation.reviews import Reviews, tokenised, words
+from bayeslim.experiments.dissertation.start import UnboundedKingma, scatter_
+from bayeslim.experiments.dissertation.table import table
 from bayeslim.likelihoods.base import remember_likelihood_
 from bayeslim.pruning import LOG_ALPHA, SIGNAL_TO_NOISE
 from bayeslim.schedules import Progress

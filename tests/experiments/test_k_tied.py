@@ -94,11 +94,11 @@ def test_the_table_shows_ours_beside_the_papers(record: dict[str, Any]) -> None:
     assert len(lines) == 3 + 4 + 4 + 4
     tied = next(row for row in lines if row.startswith("| 2-tied"))
     values = [run["annealed"]["nll"] for run in record["runs"] if run["posterior"] == "2-tied"]
-    assert f"{sum(values) / 2:.4g} +- " in tied and "(0.129)" in tied
+    assert f"{sum(values) / 2:.4g} ± " in tied and "(0.129)" in tied
     assert "(7500, 140, 4.3)" in text and "(3.41)" in text
     assert k_tied.table(json.loads(json.dumps(record))) == text
     alone = record | {"runs": record["runs"][:4]}
-    assert "+-" not in k_tied.table(alone)
+    assert "±" not in k_tied.table(alone)
 
 
 def test_records_of_seeds_and_ranks_merge(record: dict[str, Any]) -> None:
@@ -151,7 +151,7 @@ def test_the_stored_results_are_of_this_code() -> None:
     stored = json.loads((RESULTS / "k_tied_mnist.json").read_text())
     assert stored["config"] == json.loads(json.dumps(dataclasses.asdict(Mnist())))
     assert stored["paper"] == json.loads(json.dumps(PAPER["mnist"]))
-    assert "| 2-tied | 0.574 +- 0.013 (0.52) |" in k_tied.table(stored)
+    assert "| 2-tied | 0.574 ± 0.013 (0.52) |" in k_tied.table(stored)
     assert k_tied.merged([stored, stored | {"part": "mnist"}])["runs"] == stored["runs"]
 
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 import bayeslim as bl
-from bayeslim.experiments import samplers
-from bayeslim.experiments.samplers import Config
-from bayeslim.experiments.samplers_methods import METHODS, PRUNED
-from bayeslim.experiments.samplers_table import table
+from bayeslim.experiments.samplers import command as samplers
+from bayeslim.experiments.samplers.command import Config
+from bayeslim.experiments.samplers.methods import METHODS, PRUNED
+from bayeslim.experiments.samplers.table import table
 from bayeslim.predictive import Snapshots
 
 CONFIG = Config(epochs=4, batch_size=16, members=2, samples=5)

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 import bayeslim as bl
-from bayeslim.experiments import sparse_vd
-from bayeslim.experiments.sparse_vd import Config, merged, run, stacks
-from bayeslim.experiments.sparse_vd_finish import SoftLabels, finished, soft_targets, tune_
-from bayeslim.experiments.sparse_vd_recipes import (
+from bayeslim.experiments.sparse_vd import command as sparse_vd
+from bayeslim.experiments.sparse_vd.command import Config, merged, run, stacks
+from bayeslim.experiments.sparse_vd.finish import SoftLabels, finished, soft_targets, tune_
+from bayeslim.experiments.sparse_vd.recipes import (
     FINISHES,
     GOALS,
     NETWORKS,
@@ -29,8 +29,8 @@ from bayeslim.experiments.sparse_vd_recipes import (
     bayesian_,
     fresh,
 )
-from bayeslim.experiments.sparse_vd_table import table
-from bayeslim.experiments.sparse_vd_training import Data, load_images, train_lenets, train_vgg, whitened
+from bayeslim.experiments.sparse_vd.table import table
+from bayeslim.experiments.sparse_vd.training import Data, load_images, train_lenets, train_vgg, whitened
 from bayeslim.priors import ARD, GammaARD, LogUniform, Prior
 from bayeslim.pruning.prune import bayes_layers
 from bayeslim.randomness import seeded

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 import bayeslim as bl
-from bayeslim.experiments import vdp
-from bayeslim.experiments.vdp import Config, CovarianceNetwork, build, costs
-from bayeslim.experiments.vdp_table import table
+from bayeslim.experiments.vdp import command as vdp
+from bayeslim.experiments.vdp.command import Config, CovarianceNetwork, build, costs
+from bayeslim.experiments.vdp.table import table
 from bayeslim.gaussian import Gaussian
 
 CONFIG = Config(

@@ -14,9 +14,14 @@ PRIORS: dict[str, Prior] = {
     "ard": ARD(),
     "gamma": GammaARD(),
     "molchanov": LogUniform(),
+    "kingma": LogUniform("kingma"),
     "student": StudentT(),
     "mixture": ScaleMixture(),
 }
+
+
+CLOSED = ["normal", "ard", "gamma", "molchanov", "kingma"]
+"""Those whose slopes are written out."""
 
 
 def parameters() -> tuple[Tensor, Tensor]:
@@ -35,7 +40,7 @@ def test_value_and_slopes(name: str) -> None:
     torch.testing.assert_close(slopes, torch.autograd.grad(3 * expected, (mean, log_std)))
 
 
-@pytest.mark.parametrize("name", ["normal", "ard", "molchanov"])
+@pytest.mark.parametrize("name", CLOSED)
 def test_of_many_networks_at_once(name: str) -> None:
     prior, (mean, log_std) = PRIORS[name], parameters()
     found = torch.vmap(torch.func.grad(prior.total, argnums=(0, 1)))(mean, log_std)
@@ -43,7 +48,7 @@ def test_of_many_networks_at_once(name: str) -> None:
     torch.testing.assert_close(found, tuple(torch.stack(part) for part in zip(*alone, strict=True)))
 
 
-@pytest.mark.parametrize("name", ["normal", "ard", "molchanov"])
+@pytest.mark.parametrize("name", CLOSED)
 @pytest.mark.parametrize("log_scale", [-800.0, -69.0, 0.0, 44.0])
 @pytest.mark.parametrize("size", [0.0, 1e-30, 1.0, 1e15])
 def test_extremes_stay_finite(name: str, log_scale: float, size: float) -> None:
@@ -54,14 +59,14 @@ def test_extremes_stay_finite(name: str, log_scale: float, size: float) -> None:
     assert mean.grad.isfinite().all() and log_std.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("name", ["normal", "ard", "molchanov"])
+@pytest.mark.parametrize("name", CLOSED)
 def test_second_derivatives_are_refused_not_wrong(name: str) -> None:
     mean, log_std = parameters()
     with pytest.raises(RuntimeError, match="cannot be differentiated twice"):
         torch.autograd.grad(PRIORS[name].total(mean, log_std), log_std, create_graph=True)
 
 
-@pytest.mark.parametrize("name", ["normal", "ard", "molchanov"])
+@pytest.mark.parametrize("name", CLOSED)
 def test_hessians_by_function_transforms(name: str) -> None:
     prior, (mean, log_std) = PRIORS[name], parameters()
     found, expected = (

@@ -252,3 +252,11 @@ def test_correlated_posteriors_and_wrong_masks_are_refused() -> None:
         Masked(MatrixNormal(torch.zeros(3, 2)), torch.ones(3, 2))
     with pytest.raises(ValueError, match=r"`mask` must have the shape of the weight \(3, 2\), got \(2, 3\)"):
         Masked(MeanField(torch.zeros(3, 2)), torch.ones(2, 3))
+
+
+def test_few_groups_and_a_large_amount_leave_one() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 3, bias=False))
+    bl.bayesianize_(model)
+    pruned = bl.prune_(model, bl.pruning.MAGNITUDE, amount=0.95, structure="output", allow_empty=True)
+    assert sum(round(part * count) for part, count in zip(pruned.values(), (1, 3), strict=True)) == 3

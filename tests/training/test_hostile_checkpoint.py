@@ -129,6 +129,16 @@ def test_as_many_are_kept_as_asked_for(tmp_path: Path) -> None:
     assert epochs_kept(tmp_path) == {"checkpoint.safetensors": 7}
 
 
+def test_fit_keeps_as_many_as_asked_for(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"likelihood": bl.Categorical(), "epochs": 4, "seed": 0, "progress": False}
+    for keep, kept in ((1, {4}), (2, {4, 3}), (3, {4, 3, 2})):
+        bl.fit(small(), blobs(), checkpoint=tmp_path / str(keep), keep=keep, **options)
+        assert set(epochs_kept(tmp_path / str(keep)).values()) == kept
+    with pytest.raises(ValueError, match="`keep` must be a positive integer, got 0"):
+        bl.fit(small(), blobs(), checkpoint=tmp_path / "none", keep=0, **options)
+    assert not (tmp_path / "none").exists()
+
+
 def test_the_newest_whole_one_is_taken(tmp_path: Path) -> None:
     for epoch in range(4):
         save(tmp_path, epoch, keep=4)

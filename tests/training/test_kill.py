@@ -8,11 +8,15 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 import torch
 
 from bayeslim.storage import read_tensors
 from training import killable
 from training.problems import equal
+
+Ends = tuple[tuple[signal.Signals, tuple[int, ...]], ...]
+"""Signals, and the exit codes that they may lead to."""
 
 
 def epochs_done(folder: Path) -> int:
@@ -39,14 +43,19 @@ def kill_after(folder: Path, epochs: int, delay: float, number: int) -> int:
             process.kill()
 
 
-def test_a_run_killed_in_every_way_ends_with_the_same_weights(tmp_path: Path) -> None:
+KILLED = (signal.SIGKILL, (-signal.SIGKILL,))
+TOLD = (signal.SIGTERM, (128 + signal.SIGTERM,))
+TYPED = (signal.SIGINT, (-signal.SIGINT, 128 + signal.SIGINT))
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [(KILLED,), pytest.param((KILLED, TOLD, KILLED, TYPED), marks=pytest.mark.slow)],
+    ids=["killed", "every way"],
+)
+def test_a_run_that_is_ended_ends_with_the_same_weights(tmp_path: Path, ends: Ends) -> None:
     chance = random.Random(0)
-    for number, codes in (
-        (signal.SIGKILL, (-signal.SIGKILL,)),
-        (signal.SIGTERM, (128 + signal.SIGTERM,)),
-        (signal.SIGKILL, (-signal.SIGKILL,)),
-        (signal.SIGINT, (-signal.SIGINT, 128 + signal.SIGINT)),
-    ):
+    for number, codes in ends:
         before = epochs_done(tmp_path)
         assert kill_after(tmp_path, chance.randint(1, 30), chance.uniform(0, 0.01), number) in codes
         assert before < epochs_done(tmp_path) < killable.EPOCHS

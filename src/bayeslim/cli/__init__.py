@@ -85,6 +85,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
+        if _out_of_memory(error):
+            first = _message(error).splitlines()[0]
+            print(f"bayeslim {args[0]}: not enough memory: choose smaller sizes ({first})", file=sys.stderr)
+            return 1
         print(
             f"bayeslim {args[0]}: unexpected {type(error).__name__}: {_message(error)}\n"
             "this should not happen; --debug shows where it came from",
@@ -92,6 +96,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 1
     return 0
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Whether torch could not get memory, which it says by a RuntimeError; on CUDA by one of its own."""
+    return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
 
 
 def _message(error: BaseException) -> str:

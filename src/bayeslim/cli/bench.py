@@ -48,6 +48,8 @@ def command(
 
     if rounds < 1 or batch_size < 1:
         raise ValueError(f"--rounds and --batch-size must be at least 1, got {rounds} and {batch_size}")
+    if len(sizes) < 2 or min(sizes) < 1:
+        raise ValueError(f"--sizes must be at least two positive widths, got {sizes}: pass e.g. --sizes 784 300 10")
     place = resolved_device(device)
     dtype = torch.bfloat16 if bf16 else None
     found = step_costs(sizes, batch_size, rounds=rounds, device=place, compile=compile, autocast=dtype)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["command", "main"]
 
+MOST_WORKERS = 256
+"""Processes that one call may start; each holds a network of its own."""
+
 
 def main(args: list[str]) -> None:
     """Parse and predict."""
@@ -65,6 +68,8 @@ def command(
 
     if workers < 1:
         raise ValueError(f"--workers must be at least 1, got {workers}")
+    if workers > MOST_WORKERS:
+        raise ValueError(f"--workers must be at most {MOST_WORKERS}, got {workers}: pass the number of cores")
     Run(run).model(network)  # says what is missing before anything is written
     if out.exists() and not overwrite:
         raise FileExistsError(f"{out} exists: pass --overwrite to replace it, or another --out")

@@ -19,15 +19,25 @@ EXPERIMENTS: dict[str, tuple[str, str]] = {
         "bayeslim.experiments.k_tied",
         "k-tied Normal posteriors on MNIST, CIFAR and IMDB (arXiv 2002.02655)",
     ),
+    "report": (
+        "bayeslim.experiments.results_page",
+        "no experiment: writes docs/results.md from the records in results/, nothing is trained",
+    ),
     "samplers": (
         "bayeslim.experiments.samplers",
         "CVAdam snapshots and pruning in one shot on MNIST (arXiv 2210.12957)",
+    ),
+    "samplers-cifar": (
+        "bayeslim.experiments.vision.samplers",
+        "the same with ResNet-18 on CIFAR-10, table 1 of the paper",
     ),
     "sparse-vd": (
         "bayeslim.experiments.sparse_vd",
         "Sparse VD, ARD and Gamma: LeNets on MNIST, VGG on CIFAR-10 (arXiv 1701.05369, 1811.00596)",
     ),
     "vdp": ("bayeslim.experiments.vdp", "mean and variance in one pass (VDP++) on MNIST"),
+    "vdp-cifar": ("bayeslim.experiments.vision.vdp_cifar", "the same with ResNet-18 on CIFAR-10"),
+    "vdp-vit": ("bayeslim.experiments.vision.vdp_vit", "the same with a small vision transformer on MNIST"),
     "variable-selection": ("bayeslim.experiments.variable_selection", "which inputs matter, on sparse functions"),
 }
 """Experiment -> its module, whose `main` takes the arguments, and what it is."""

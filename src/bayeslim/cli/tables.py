@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 __all__ = ["print_scores"]
@@ -18,7 +19,7 @@ MEANING = {
 
 def print_scores(title: str, scores: dict[str, dict[str, float]]) -> None:
     """Print scores, one column per data set or network, one row per score."""
-    table = Table("", *scores, title=title)
+    table = Table("", *map(escape, scores), title=escape(title))  # they name files: text, not markup
     for name in next(iter(scores.values())):
         table.add_row(MEANING.get(name, name), *(f"{found[name]:.4f}" for found in scores.values()))
     Console().print(table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import keyword
 import os
 import warnings
 from pathlib import Path
@@ -14,6 +15,9 @@ from bayeslim.export.plain import example_batch, mean_network
 from bayeslim.storage import write_atomically
 
 __all__ = ["captured", "export_program"]
+
+NOT_IN_NAMES = frozenset("\"'\\;,[]")
+"""Characters of a submodule's name that torch does not escape where it writes the name into code and files."""
 
 
 def export_program(model: nn.Module, path: str | os.PathLike[str], example: Tensor) -> None:
@@ -47,8 +51,12 @@ def captured(module: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
     """The graph of `module` for any batch size, without a trace of the machine that made it.
 
     Raises:
-        ValueError: if the module cannot be captured, or only for one batch size.
+        ValueError: if the module cannot be captured, or only for one batch size, or has a submodule with an odd name.
     """
+    for name in (*(name for name, _ in module.named_modules()), *module.state_dict()):
+        for part in name.split("."):
+            if not part.isprintable() or NOT_IN_NAMES & set(part) or keyword.iskeyword(part):
+                raise ValueError(f"torch cannot write a graph with the name {part!r}: rename it, e.g. to 'layer1'")
     try:
         with warnings.catch_warnings():
             # Recurrent layers of torch note their weights in a list as well; the graph does not.

@@ -113,8 +113,9 @@ def adaptive_avg_pool(dimensions: int) -> Callable[..., Gaussian]:
         mean = pool(input.mean, output_size)
         sizes = torch.ones((), dtype=mean.dtype, device=mean.device)
         for extent, out in zip(input.shape[-dimensions:], mean.shape[-dimensions:], strict=True):
-            counts = [math.ceil((o + 1) * extent / out) - o * extent // out for o in range(out)]
-            sizes = sizes[..., None] * torch.tensor(counts, dtype=mean.dtype, device=mean.device)
+            place = torch.arange(out, device=mean.device)
+            counts = -(-(place + 1) * extent // out) - place * extent // out
+            sizes = sizes[..., None] * counts.to(mean.dtype)
         return Gaussian.of(mean, pool(input.variance, output_size) / sizes, input.mode)
 
     return rule

@@ -59,6 +59,11 @@ class MatrixNormal(Posterior):
         """`B_jj A_ii`, in the shape of the weight."""
         return torch.outer(self._out_variance(), self._in_variance()).view(self.loc.shape)
 
+    def log_std(self) -> Tensor:
+        """`0.5 (ln B_jj + ln A_ii)`, which no product can overflow."""
+        total = self._out_variance().log()[:, None] + self._in_variance().log()
+        return 0.5 * total.view(self.loc.shape)
+
     def rsample(self) -> Tensor:
         """`M + L_out Z L_in^T`."""
         noise = normal_like(self.loc).flatten(1)

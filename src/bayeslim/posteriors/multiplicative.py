@@ -56,6 +56,11 @@ class Multiplicative(Posterior):
         """`alpha * loc^2`."""
         return self._bounded_log_alpha().exp() * wide(self.loc).square()
 
+    def log_std(self) -> Tensor:
+        """`0.5 ln alpha + ln|loc|`, which no square can overflow."""
+        loc = wide(self.loc)
+        return 0.5 * self._bounded_log_alpha() + loc.abs().clamp_min(torch.finfo(loc.dtype).tiny).log()
+
     def rsample(self) -> Tensor:
         """`loc + loc * sqrt(alpha) * noise`."""
         deviation = (0.5 * self._bounded_log_alpha()).exp().to(self.loc.dtype) * self.loc

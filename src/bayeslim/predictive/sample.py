@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from bayeslim.divergence import is_sharded
 from bayeslim.estimators import flipout, independent_draws, local_reparam, mean_only, moments, taylor_moments
 from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.gaussian import Gaussian
@@ -105,6 +106,11 @@ def predict(
     if replay is not None and method != "sample":
         raise ValueError(f"`method` must be 'sample' for snapshots, got {method!r}: they are samples already")
     model = network_of(model)
+    if method != "mean" and is_sharded(model):
+        raise ValueError(
+            f"a sharded network cannot be predicted with method={method!r}: do it in `with unsharded(model):`, on all "
+            "processes, or use method='mean'"
+        )
     if method == "mean" and always_random(model):
         raise ValueError("the network holds MCDropout, which has no mean pass: predict by sampling (samples > 0)")
     chosen = likelihood_of(model, likelihood).to(device_of(model))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from bayeslim.log_alpha import log_alpha
 from bayeslim.priors.base import Prior, log_variance
-from bayeslim.priors.total import of_log_alpha
+from bayeslim.priors.total import differentiated, of_log_alpha
 
 __all__ = ["ARD", "GammaARD"]
 
@@ -72,11 +73,35 @@ class GammaARD(Prior):
 
     def kl(self, mean: Tensor, variance: Tensor) -> Tensor:
         """See the class docstring."""
+        return self._term(mean, 0.5 * log_variance(variance))[0]
+
+    def total(self, mean: Tensor, log_std: Tensor) -> Tensor:
+        """See `Prior.total`.
+
+        With `h^2 = mean^2 + variance + 2b` the slopes are `(2a - 1) mean / h^2` and, by the log of the standard
+        deviation, `(2a - 1) variance / h^2 - 1`.
+        """
+        surplus, offset = 2 * self.a - 1, math.sqrt(2 * self.b)
+
+        def value(mean: Tensor, log_std: Tensor) -> tuple[Tensor, Tensor]:
+            term, size = self._term(mean, log_std)
+            return term.sum(), size
+
+        def slopes(mean: Tensor, size: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+            share = mean / size
+            rest = (offset / size).square_().addcmul_(share, share)  # 1 - variance / h^2
+            return share.div_(size).mul_(surplus * g), rest.mul_(-surplus * g).add_((surplus - 1) * g)
+
+        return differentiated(value, slopes, mean, log_std)
+
+    def _term(self, mean: Tensor, log_std: Tensor) -> tuple[Tensor, Tensor]:
+        """The KL of every weight, and `h = sqrt(mean^2 + variance + 2b)` without squares, which might overflow."""
         a, b = self.a, self.b
         surplus = 2 * a - 1
         constant = 1 - a + a * math.log(b) - math.lgamma(a) + 0.5 * surplus * math.log(surplus)
-        second_moment = mean.square() + variance
-        return 0.5 * (surplus * (second_moment + 2 * b).log() - log_variance(variance)) - constant
+        std = log_std.exp()
+        size = torch.hypot(mean, torch.hypot(std, std.new_full((), math.sqrt(2 * b))))
+        return surplus * size.log() - log_std - constant, size
 
     def config(self) -> dict[str, Any]:
         """Shape and rate."""

@@ -51,17 +51,12 @@ class LogUniform(Prior):
     def kl(self, mean: Tensor, variance: Tensor) -> Tensor:
         """See the class docstring."""
         la = log_alpha(mean, variance)
-        if self.fit == "molchanov":
-            return _molchanov(la)
-        alpha = la.clamp(max=0.0).exp()  # rounding may put alpha a hair above 1
-        polynomial = alpha * (C1 + alpha * (C2 + alpha * C3))
-        return KINGMA_CONSTANT - 0.5 * la - polynomial
+        return _molchanov(la) if self.fit == "molchanov" else _kingma(la)
 
     def total(self, mean: Tensor, log_std: Tensor) -> Tensor:
         """See `Prior.total`."""
-        if self.fit == "molchanov":
-            return of_log_alpha(_molchanov, _molchanov_slope, mean, log_std)
-        return super().total(mean, log_std)
+        term, slope = (_molchanov, _molchanov_slope) if self.fit == "molchanov" else (_kingma, _kingma_slope)
+        return of_log_alpha(term, slope, mean, log_std)
 
     def check(self, posterior: Posterior) -> None:
         """Refuse Kingma's polynomial where `alpha` may exceed 1."""
@@ -88,3 +83,14 @@ def _molchanov(la: Tensor) -> Tensor:
 def _molchanov_slope(la: Tensor) -> Tensor:
     bump = torch.sigmoid(-(K2 + K3 * la))
     return (bump * (bump - 1)).mul_(K1 * K3).sub_(la.neg().sigmoid_(), alpha=0.5)
+
+
+def _kingma(la: Tensor) -> Tensor:
+    alpha = la.clamp(max=0.0).exp()  # rounding may put alpha a hair above 1
+    return KINGMA_CONSTANT - 0.5 * la - alpha * (C1 + alpha * (C2 + alpha * C3))
+
+
+def _kingma_slope(la: Tensor) -> Tensor:
+    alpha = la.clamp(max=0.0).exp()
+    polynomial = alpha * (C1 + alpha * (2 * C2 + alpha * 3 * C3))
+    return (polynomial * (la <= 0)).neg_().sub_(0.5)

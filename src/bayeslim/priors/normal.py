@@ -116,7 +116,7 @@ class HeNormal(Prior):
 
     def as_normal(self, mean: Tensor) -> tuple[float, float]:
         """See `Prior.as_normal`."""
-        return 0.0, math.sqrt(2 / mean[0].numel()) if mean.ndim > 1 else 1.0
+        return 0.0, math.sqrt(2 / mean.shape[1:].numel()) if mean.ndim > 1 else 1.0
 
     def config(self) -> dict[str, Any]:
         """Nothing to configure."""

@@ -26,21 +26,21 @@ def local_expectation(
     function: Callable[[Tensor], tuple[Tensor, Tensor]],
     radius: float,
     mean: Tensor,
-    variance: Tensor,
+    log_std: Tensor,
     rule: Rule,
 ) -> Tensor:
-    r"""`E[function(w)]` for `w ~ N(mean, variance)` and a function that vanishes beyond `radius`.
+    r"""`E[function(w)]` for `w ~ N(mean, std^2)` and a function that vanishes beyond `radius`.
 
     Each element integrates over its own window, the overlap of `[-radius, radius]` with
     `mean +- 8 std`, so that both a narrow Gaussian and a narrow function are resolved. The variable is
     `z = (w - mean) / std`, which loses no digits when `std` is far below `mean`. First derivatives are
-    `d/dmean = E[function']` and `d/dvariance = E[z function'] / (2 std)`; second ones are not available.
+    `d/dmean = E[function']` and `d/dlog_std = std E[z function']`; second ones are not available.
 
     Args:
         function: elementwise; returns its value and its derivative.
         radius: where the function has become negligible.
         mean: means, any shape.
-        variance: variances, same shape.
+        log_std: logs of the standard deviations, same shape.
         rule: where to evaluate `function`, e.g. `legendre_rule(24)`.
 
     Returns:
@@ -48,11 +48,11 @@ def local_expectation(
 
     Example:
         >>> hat = lambda w: ((1 - w.abs()).clamp_min(0), -w.sign())
-        >>> local_expectation(hat, 1.0, torch.zeros(1), torch.full((1,), 1e-6), legendre_rule(32))
+        >>> local_expectation(hat, 1.0, torch.zeros(1), torch.full((1,), math.log(1e-3)), legendre_rule(32))
         tensor([0.9992])
     """
     with torch.no_grad():
-        std = variance.clamp_min(torch.finfo(variance.dtype).tiny).sqrt()
+        std = log_std.exp().clamp_min(torch.finfo(log_std.dtype).tiny)
         low = ((-radius - mean) / std).clamp(-8, 8)
         width = ((radius - mean) / std).clamp(-8, 8) - low
         total, slope, slope_z = torch.zeros_like(mean), torch.zeros_like(mean), torch.zeros_like(mean)
@@ -65,6 +65,6 @@ def local_expectation(
             slope.add_(density)
             slope_z.addcmul_(density, z)
         scale = width / math.sqrt(2 * math.pi)
-        total, slope, slope_z = total * scale, slope * scale, slope_z * scale / (2 * std)
+        total, slope, slope_z = total * scale, slope * scale, slope_z * scale * std
     # The value with its slopes attached: three sums and no graph per node.
-    return total + slope * (mean - mean.detach()) + slope_z * (variance - variance.detach())
+    return total + slope * (mean - mean.detach()) + slope_z * (log_std - log_std.detach())

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayeslim.priors.base import Prior
-from bayeslim.priors.normal import normal_kl
+from bayeslim.priors.base import Prior, log_variance
+from bayeslim.priors.normal import normal_kl, normal_total
 from bayeslim.priors.quadrature import legendre_rule, local_expectation
 
 __all__ = ["ScaleMixture"]
@@ -55,6 +55,16 @@ class ScaleMixture(Prior):
 
     def kl(self, mean: Tensor, variance: Tensor) -> Tensor:
         """See the class docstring."""
+        spike = self._spike(mean, 0.5 * log_variance(variance))
+        return normal_kl(mean, variance, 0.0, self.wide) - math.log(self.pi) - spike
+
+    def total(self, mean: Tensor, log_std: Tensor) -> Tensor:
+        """See `Prior.total`."""
+        wide = normal_total(mean, log_std, 0.0, self.wide)
+        return wide - mean.numel() * math.log(self.pi) - self._spike(mean, log_std).sum()
+
+    def _spike(self, mean: Tensor, log_std: Tensor) -> Tensor:
+        """`E[softplus(ln r(w))]` of the class docstring."""
         log_odds = math.log((1 - self.pi) * self.wide / (self.pi * self.narrow))
         rate = 0.5 * (self.narrow**-2 - self.wide**-2)
         radius = math.sqrt((log_odds + 20) / rate)  # softplus(-20) = 2e-9
@@ -63,8 +73,7 @@ class ScaleMixture(Prior):
             exponent = log_odds - rate * w.square()
             return F.softplus(exponent), -2 * rate * w * torch.sigmoid(exponent)
 
-        spike = local_expectation(log_ratio, radius, mean, variance, self.rule)
-        return normal_kl(mean, variance, 0.0, self.wide) - math.log(self.pi) - spike
+        return local_expectation(log_ratio, radius, mean, log_std, self.rule)
 
     def config(self) -> dict[str, Any]:
         """Mixture weight, both deviations and quadrature nodes."""

@@ -12,6 +12,9 @@ from bayeslim.priors.base import Prior, log_variance
 
 __all__ = ["StudentT"]
 
+FAR = math.exp(40.0)
+"""Root of the `t k^2` beyond which `E[e^(-tz)]`, below `e^-40`, no longer counts."""
+
 
 class StudentT(Prior):
     r"""`p(w) = St(w; nu, 0, scale)`, the marginal of `N(0, 1/tau)` under `tau ~ Gamma(a, b)`.
@@ -23,7 +26,7 @@ class StudentT(Prior):
     `ln(1 + z) = int_0^inf (1 - e^(-tz)) e^(-t) dt / t` and the Gaussian's closed form for
     `E[e^(-tz)]`; the trapezoidal rule in `ln t` then converges geometrically. With 40 nodes the
     expectation is within 5e-5 while `E[z] <= 1e8`, so the KL within `2.5e-5 (nu + 1)` nats: below 1e-4
-    for `nu <= 3`.
+    for `nu <= 3`. For weights up to 1e30 it is within `0.2 (nu + 1)` nats, of 70 nu.
 
     Args:
         nu: degrees of freedom, above 0.
@@ -47,26 +50,41 @@ class StudentT(Prior):
 
     def kl(self, mean: Tensor, variance: Tensor) -> Tensor:
         """See the class docstring."""
+        return self._term(mean, 0.5 * log_variance(variance))
+
+    def total(self, mean: Tensor, log_std: Tensor) -> Tensor:
+        """See `Prior.total`."""
+        return self._term(mean, log_std).sum()
+
+    def _term(self, mean: Tensor, log_std: Tensor) -> Tensor:
         nu, scale = self.nu, self.scale
         log_normaliser = (
             math.lgamma((nu + 1) / 2) - math.lgamma(nu / 2) - 0.5 * math.log(nu * math.pi) - math.log(scale)
         )
-        tail = self._expected_log1p(mean, variance)
-        negative_entropy = -0.5 * (math.log(2 * math.pi * math.e) + log_variance(variance))
-        return negative_entropy - log_normaliser + 0.5 * (nu + 1) * tail
+        tail = self._expected_log1p(mean, log_std.exp())
+        return 0.5 * (nu + 1) * tail - log_std - (0.5 * math.log(2 * math.pi * math.e) + log_normaliser)
 
-    def _expected_log1p(self, mean: Tensor, variance: Tensor) -> Tensor:
-        """`E[ln(1 + w^2 / (nu scale^2))]`: the integral over `u = ln t`, from the class docstring."""
-        spread, offset = (part / (self.nu * self.scale**2) for part in (variance, mean.square()))
-        # The integrand is e^u E[z] on the left and exp(-e^u) on the right.
-        left = -(1 + spread + offset).detach().log() - 14
-        step = (4 - left) / (self.nodes - 1)
-        total = mean.new_zeros(())
+    def _expected_log1p(self, mean: Tensor, std: Tensor) -> Tensor:
+        """`E[ln(1 + w^2 / (nu scale^2))]`: the integral over `u = ln t`, from the class docstring.
+
+        In units of `k^2 = 1 + E[z]`, which may overflow where `k` does not: of `z / k^2`, and `t k^2` for t.
+        """
+        width = math.sqrt(self.nu) * self.scale
+        with torch.no_grad():
+            size = torch.hypot(torch.hypot(mean, std) / width, mean.new_ones(()))  # k
+            log_size, unit = size.log(), 1 / size
+        spread, offset = (std * (unit / width)).square(), (mean * (unit / width)).square()
+        # The integrand is e^u E[z] on the left and exp(-e^u) on the right: u runs from -ln k^2 - 14 to 4.
+        step = (18 + 2 * log_size) / (self.nodes - 1)
+        total, doubled = mean.new_zeros(()), 2 * spread
         for node in range(self.nodes):
-            t = (left + node * step).exp()
-            widened = 1 + 2 * t * spread
+            with torch.no_grad():
+                root = (0.5 * node * step).sub_(7).exp_()  # of t k^2
+                decay = (root * unit).square_().neg_().exp_()
+                t = root.clamp_max_(FAR).square_()
+            widened = 1 + t * doubled
             log_transform = -0.5 * widened.log() - t * offset / widened  # ln E[e^(-tz)]
-            total = total - torch.expm1(log_transform) * torch.exp(-t)
+            total = total - torch.expm1(log_transform) * decay
         return total * step
 
     def config(self) -> dict[str, Any]:

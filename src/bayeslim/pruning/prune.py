@@ -147,13 +147,12 @@ def _keep_best(scores: dict[str, Tensor], amount: float, structure: str) -> dict
     Single weights meet the amount exactly, ties broken by position; groups stay whole, so at most that much goes.
     """
     flat = torch.cat([score.flatten() for score in scores.values()])
-    count = round(amount * len(flat))
     order = flat.argsort(stable=True)
     keep = torch.ones_like(flat, dtype=torch.bool)
     if structure == "weight":
-        keep[order[:count]] = False
+        keep[order[: round(amount * len(flat))]] = False
     else:
-        keep = flat >= flat[order[count]]
+        keep = flat >= flat[order[int(amount * len(flat))]]
     parts = keep.split([score.numel() for score in scores.values()])
     return {key: part.view(scores[key].shape) for key, part in zip(scores, parts, strict=True)}
 

@@ -16,11 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bayeslim.divergence import is_sharded
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.saving import check_state, load_state_, prefixed, unprefixed
 from bayeslim.storage import copy_atomically, read_tensors, remove_leftovers, write_tensors
-from bayeslim.training.checkpoint_checks import check_facts, optimizer_entries
+from bayeslim.training.checkpoint_checks import PER_WEIGHT, check_facts, optimizer_entries
 from bayeslim.training.history import History
+from bayeslim.training.ranks import join
+from bayeslim.training.sharding import sharded_as, whole
 
 __all__ = ["RunState", "checkpoint_file", "load_checkpoint_", "previous_file", "save_checkpoint"]
 
@@ -68,8 +71,9 @@ def save_checkpoint(
 ) -> None:
     """Write checkpoint and history to `folder`, each atomically, the checkpoint first; keep those before it.
 
-    A write that fails, as on a full disk, leaves the last checkpoint as it was. What a killed run left half-written is
-    removed.
+    A sharded network is gathered by rank 0, to which all others must bring their shards by the same call: the
+    checkpoint is that of a single process. A write that fails, as on a full disk, leaves the last checkpoint as it
+    was. What a killed run left half-written is removed.
 
     Args:
         folder: of the run; made if needed.
@@ -109,6 +113,10 @@ def save_checkpoint(
         "trained": _trained(model, likelihood, optimizer),
         "optimizer": scalars,
     }
+    if is_sharded(model):
+        tensors = whole(tensors)
+        if not join().first:
+            return
     history = folder / "history.jsonl"
     _move_back(folder, keep)
     for file in (checkpoint_file(folder), history):
@@ -173,19 +181,31 @@ def load_checkpoint_(
         check_state(model, unprefixed("model", best), file)
         check_state(likelihood, unprefixed("likelihood", best), file)
     entries = optimizer_entries(facts["optimizer"], unprefixed("optimizer", tensors), optimizer, file)
-    load_state_(model, unprefixed("model", tensors), file)
+    own = model.state_dict()
+    load_state_(model, sharded_as(own, unprefixed("model", tensors)), file)
     load_state_(likelihood, unprefixed("likelihood", tensors), file)
-    optimizer.load_state_dict(optimizer.state_dict() | {"state": entries})
+    optimizer.load_state_dict(optimizer.state_dict() | {"state": _sharded_entries(entries, optimizer)})
     return RunState(
         seed=facts["seed"],
         epoch=facts["epoch"],
         history=History(facts["history"]),
         best_score=facts["best_score"],
         best_epoch=facts["best_epoch"],
-        best=best,
+        best=sharded_as(prefixed("model", own), best),
         settings=facts["settings"],
         scaler=facts["scaler"],
     )
+
+
+def _sharded_entries(
+    entries: Mapping[int, dict[str, Any]], optimizer: torch.optim.Optimizer
+) -> dict[int, dict[str, Any]]:
+    """The optimiser's state, spread as the parameters are that it belongs to."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    return {
+        number: sharded_as({name: parameters[number] for name in entry if name in PER_WEIGHT}, entry)
+        for number, entry in entries.items()
+    }
 
 
 def _newest_readable(folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:

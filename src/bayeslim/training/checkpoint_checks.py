@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bayeslim.randomness import check_seed
 
-__all__ = ["check_facts", "optimizer_entries"]
+__all__ = ["PER_WEIGHT", "check_facts", "optimizer_entries"]
 
 FACTS: dict[str, Any] = {
     "seed": int,

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from bayeslim import schedules
+from bayeslim.divergence import is_sharded
 from bayeslim.estimators import mean_only
 from bayeslim.likelihoods.base import Likelihood, remember_likelihood_
 from bayeslim.optim.param_groups import merged, param_groups
@@ -31,6 +32,7 @@ from bayeslim.training.history import History
 from bayeslim.training.interrupts import stop_between_steps
 from bayeslim.training.progress_bar import progress_bar
 from bayeslim.training.ranks import join
+from bayeslim.training.sharding import sharded_sparsity, unsharded
 from bayeslim.training.step import Stepper
 from bayeslim.using import using
 
@@ -67,6 +69,7 @@ def fit(
     cuda_graph: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = False,
+    keep: int = 2,
     seed: int | None = None,
     shared_noise: bool = False,
     device: torch.device | str | None = None,
@@ -112,9 +115,9 @@ def fit(
         compile: compile the objective with torch.compile.
         cuda_graph: on CUDA, replay every step as one CUDA graph: small networks train several times faster. Needs a
             network without data-dependent control flow and an optimiser with `capturable=True`, as the default has.
-        checkpoint: folder for `checkpoint.safetensors` and `history.jsonl`, written after every epoch; the checkpoint
-            of the epoch before is kept.
+        checkpoint: folder for `checkpoint.safetensors` and `history.jsonl`, written after every epoch.
         resume: continue from the checkpoint if there is one, or from the one before if it is damaged.
+        keep: checkpoints kept, the last one included; 1 leaves nothing to fall back on if it is damaged.
         seed: None draws one from torch's random state.
         shared_noise: with several processes, whether all draw the same noise: weights sampled once per batch are then
             those of a single process. Else rank `r > 0` draws its own, from (`seed`, `e`, `r`).
@@ -134,7 +137,7 @@ def fit(
         >>> history = bl.fit(model, (x, y), likelihood=bl.Categorical(), epochs=20,
         ...                  kl_schedule=bl.schedules.warmup_linear(5, 15), seed=0)
     """
-    check_counts(epochs=epochs, accumulate=accumulate, samples=samples)
+    check_counts(epochs=epochs, accumulate=accumulate, samples=samples, keep=keep)
     if not 0 <= pretrain_epochs <= epochs:
         raise ValueError(f"`pretrain_epochs` must lie in [0, epochs={epochs}], got {pretrain_epochs}")
     if patience is not None and validation is None:
@@ -156,12 +159,13 @@ def fit(
     groups = param_groups(nn.ModuleList([model, likelihood]), scale_lr=scale_lr, **own)
     if not groups:
         raise ValueError("`model` has no parameters that require gradients: there is nothing to train")
+    mixed = is_sharded(model) and any(True for _ in likelihood.parameters())  # of which fused kernels take one kind
     stepper = Stepper(
         model=model,
         likelihood=likelihood,
         optimizer=optimizer(groups)
         if optimizer
-        else torch.optim.Adam(merged(groups), lr, fused=True, capturable=cuda_graph),
+        else torch.optim.Adam(merged(groups), lr, fused=not mixed, capturable=cuda_graph),
         num_data=batches.num_data,
         kl_scaling=kl_scaling,
         samples=samples,
@@ -205,18 +209,18 @@ def fit(
             if after_epoch is not None:
                 after_epoch(model, stepper.optimizer, Progress((epoch + 1) * steps - 1, steps, epochs))
             record = {"epoch": epoch, "phase": "pretrain" if pretraining else "bayes"}
-            record |= stepper.epoch_summary() | {"sparsity": named_sparsity(model)}
+            record |= stepper.epoch_summary()
+            record["sparsity"] = sharded_sparsity(model) if stepper.sharded else named_sparsity(model)
             if validation is not None:
                 judge = partial(evaluate, model, validation, samples=validation_samples, likelihood=likelihood)
-                scores = ranks.from_first(judge)
+                scores = _scores(stepper, judge, validation_samples)
                 record |= {f"validation_{name}": value for name, value in scores.items()}
             state.epoch += 1
             state.history.records.append(record)
             state.scaler = stepper.scaler.state_dict()
             if patience is not None and not pretraining:
                 _note_best(state, model, likelihood, record["validation_nll"])
-            if folder is not None and ranks.first:
-                save_checkpoint(folder, model, likelihood, stepper.optimizer, state)
+            _save(folder, stepper, state, keep)
     if patience is not None and state.best:
         model.load_state_dict(unprefixed("model", state.best))
         likelihood.load_state_dict(unprefixed("likelihood", state.best))
@@ -244,9 +248,23 @@ def _begin(stepper: Stepper, folder: Path | None, resume: bool, seed: int | None
         return state
     chosen = ranks.from_first(lambda: int(torch.randint(2**31, ())) if seed is None else seed)
     state = RunState(chosen, settings=settings)
-    if folder is not None and ranks.first:
-        save_checkpoint(folder, model, likelihood, optimizer, state)
+    _save(folder, stepper, state)
     return state
+
+
+def _save(folder: Path | None, stepper: Stepper, state: RunState, keep: int = 2) -> None:
+    """Write a checkpoint, where one is wanted: rank 0 alone, to which all bring their shards."""
+    if folder is not None and (stepper.ranks.first or stepper.sharded):
+        save_checkpoint(folder, stepper.model, stepper.likelihood, stepper.optimizer, state, keep)
+
+
+def _scores(stepper: Stepper, judge: Callable[[], dict[str, float]], samples: int) -> dict[str, float]:
+    """Rank 0's scores, on every rank; a sharded network needs all of them for a forward pass."""
+    if not stepper.sharded:
+        return stepper.ranks.from_first(judge)
+    with unsharded(stepper.model) if samples else nullcontext():
+        own = judge()
+    return stepper.ranks.from_first(lambda: own)
 
 
 def _grouped(batches: Batches, size: int) -> Iterator[list[Batch]]:

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from bayeslim.divergence import is_sharded
 from bayeslim.predictive.inputs import device_of
 from bayeslim.training.elbo import Nelbo
 from bayeslim.training.interrupts import StopRequest
@@ -31,8 +32,8 @@ LAUNCHER_LOOKS = 1.0
 class Ranks:
     r"""Which of `count` processes this is, and what they agree upon.
 
-    torch's DistributedDataParallel averages the gradients of the ranks. Rank `r` has `n_r` of the `n` examples of a
-    global batch, and weighs their mean nll `l_r` by `count n_r / n`, so that the average
+    torch averages the gradients of the ranks, also those of a sharded network. Rank `r` has `n_r` of the `n` examples
+    of a global batch, and weighs their mean nll `l_r` by `count n_r / n`, so that the average
 
         (1 / count) sum_r (count n_r / n) l_r + beta KL / num_data  =  (1 / n) sum_i nll_i + beta KL / num_data
 
@@ -68,11 +69,30 @@ class Ranks:
         return rows, self.count * (stop - start) / size
 
     def parallel(self, objective: Callable[..., Nelbo], *modules: nn.Module) -> Callable[..., Nelbo]:
-        """`objective` with gradients averaged over all ranks; `modules` hold its parameters, rank 0's to begin with."""
+        """`objective` with gradients averaged over all ranks; `modules` hold its parameters, rank 0's to begin with.
+
+        A sharded network averages by itself, and `average_` what is not a part of it.
+        """
         if self.count == 1:
+            return objective
+        if any(map(is_sharded, modules)):
+            for module in modules:
+                for parameter in () if is_sharded(module) else module.parameters():
+                    dist.broadcast(parameter.detach(), src=0)
             return objective
         # Without noise the scales get no gradient: torch then finds them, and leaves it None as in a single process.
         return DistributedDataParallel(_Objective(objective, *modules), find_unused_parameters=True)
+
+    def average_(self, module: nn.Module) -> None:
+        """Give all ranks the mean of their gradients of a module's parameters."""
+        for parameter in module.parameters() if self.count > 1 else ():
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= self.count
+
+    def least(self, values: list[float]) -> list[float]:
+        """The least of each value over all ranks."""
+        return values if self.count == 1 else self._reduced(values, dist.ReduceOp.MIN).tolist()
 
     def means(self, values: list[float]) -> list[float]:
         """The mean of each value over all ranks."""
@@ -117,7 +137,9 @@ class Ranks:
         return check
 
     def align_(self, *modules: nn.Module) -> None:
-        """Give all ranks the buffers of rank 0, e.g. batch statistics, after making sure that the parameters agree.
+        """Give all ranks the buffers of rank 0, e.g. batch statistics, and make sure that the parameters agree.
+
+        Sharded parameters do so by themselves: there is one of each.
 
         Raises:
             RuntimeError: if the parameters of the ranks are not the same.
@@ -127,7 +149,10 @@ class Ranks:
         whole = nn.ModuleList(modules)
         for buffer in whole.buffers():
             dist.broadcast(buffer, src=0)
-        total = sum(parameter.detach().double().sum().item() for parameter in whole.parameters())
+        alike = [
+            parameter.detach() for module in modules if not is_sharded(module) for parameter in module.parameters()
+        ]
+        total = sum(parameter.double().sum().item() for parameter in alike)
         least, most = self._reduced([-total, total], dist.ReduceOp.MAX).tolist()
         if most != -least:
             raise RuntimeError(

@@ -13,12 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bayeslim.divergence import is_sharded
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.predictive.inputs import device_of
 from bayeslim.training.batches import Batch
 from bayeslim.training.elbo import KLScaling, Nelbo, nelbo
 from bayeslim.training.ranks import Ranks, weighted
 from bayeslim.training.replay import ReplayedUpdates
+from bayeslim.training.sharding import check_sharded, clip_, local
 
 __all__ = ["Stepper"]
 
@@ -49,6 +51,9 @@ class Stepper:
         self.device = device_of(self.model)
         self.base_lrs = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        self.sharded = is_sharded(self.model)
+        if self.sharded:
+            check_sharded(self.model, self.optimizer, self.autocast, compile=self.compile)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.autocast == torch.float16)
         self.seen: list[Nelbo] = []
         self.beta = torch.zeros((), device=self.device)
@@ -129,13 +134,16 @@ class Stepper:
             result = weighted(result, *weight) if weight else result
             self.scaler.scale(result.loss / len(batches)).backward()
             results.append(Nelbo(*(part.detach() for part in result)))
+        if self.sharded:
+            self.ranks.average_(self.likelihood)
         return results
 
     def _apply(self) -> None:
         """Let the optimiser use the gradients."""
         if self.clip_norm is not None:
             self.scaler.unscale_(self.optimizer)
-            torch.nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
+            clip = clip_ if self.sharded else torch.nn.utils.clip_grad_norm_
+            clip(self.parameters, self.clip_norm)
         self.scaler.step(self.optimizer)
         self.scaler.update()
 
@@ -168,8 +176,10 @@ class Stepper:
 
     def _check_parameters(self) -> None:
         """Raise if the last update spoilt a parameter, before a checkpoint of it is written."""
-        for name, parameter in (*self.model.named_parameters(), *self.likelihood.named_parameters()):
-            if not bool(parameter.isfinite().all()):
+        named = (*self.model.named_parameters(), *self.likelihood.named_parameters())
+        finite = [float(local(parameter).isfinite().all()) for _, parameter in named]
+        for (name, _), good in zip(named, self.ranks.least(finite) if self.sharded else finite, strict=True):
+            if not good:
                 raise FloatingPointError(
                     f"the parameter {name} is no longer finite although the loss was: its gradient "
                     "overflowed; lower `lr` or set clip_norm=1.0"

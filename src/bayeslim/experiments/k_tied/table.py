@@ -86,4 +86,4 @@ def _probed(part: str, groups: dict[str, list[dict[str, Any]]], steps: Sequence[
 
 
 def _spread(values: list[float]) -> str:
-    return f"{mean(values):.4g}" + (f" +- {stdev(values):.2g}" if len(values) > 1 else "")
+    return f"{mean(values):.4g}" + (f" ± {stdev(values):.2g}" if len(values) > 1 else "")

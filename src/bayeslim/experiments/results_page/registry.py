@@ -1,0 +1,209 @@
+"""The one list of what the page shows: record, title, command, table and notes."""
+
+from __future__ import annotations
+
+from bayeslim.experiments import variable_selection as selection
+from bayeslim.experiments.comparison.table import table as comparison_table
+from bayeslim.experiments.dissertation.table import table as dissertation_table
+from bayeslim.experiments.k_tied.table import table as k_tied_table
+from bayeslim.experiments.results_page import (
+    comparison,
+    dissertation,
+    k_tied,
+    moments,
+    samplers,
+    shrink,
+    variable_selection,
+    vdp,
+)
+from bayeslim.experiments.results_page.entry import Entry, Section
+from bayeslim.experiments.samplers.table import table as samplers_table
+from bayeslim.experiments.sparse_vd.table import table as sparse_vd_table
+from bayeslim.experiments.vdp.table import table as vdp_table
+from bayeslim.experiments.vision.samplers_table import table as samplers_cifar_table
+from bayeslim.experiments.vision.vdp_table import table as vdp_vision_table
+
+__all__ = ["SECTIONS", "Entry", "Section"]
+
+
+def _k_tied(part: str, title: str) -> Entry:
+    """A part that has no notes yet."""
+    return Entry(f"k_tied_{part}", title, f"bayeslim reproduce k-tied --part {part} --device cuda", k_tied_table)
+
+
+def _sparse_vd(network: str, title: str) -> Entry:
+    command = f"bayeslim reproduce sparse-vd --network {network} --device cuda"
+    return Entry(f"sparse_vd_{network.replace('-', '_')}", title, command, sparse_vd_table)
+
+
+def _example(number: int) -> Entry:
+    command = f"bayeslim reproduce variable-selection --example {number} --device cuda"
+    name, title = f"variable_selection_{number}", f"Variable selection, example {number}"
+    return Entry(name, title, command, selection.table, variable_selection.example, variable_selection.notes)
+
+
+def _comparison(data: str, title: str) -> Entry:
+    command = f"bayeslim reproduce comparison --data {data} --root DATA --device cuda"
+    return Entry(f"comparison_{data.replace('-', '_')}", title, command, comparison_table)
+
+
+SECTIONS: tuple[Section, ...] = (
+    Section(
+        "k-tied Normal posteriors",
+        (
+            Entry(
+                "k_tied_mnist",
+                "k-tied: a perceptron on MNIST",
+                "bayeslim reproduce k-tied --part mnist --device cuda",
+                k_tied_table,
+                k_tied.mnist,
+                k_tied.mnist_notes,
+            ),
+            _k_tied("cifar10", "k-tied: a convolutional network on CIFAR-10"),
+            _k_tied("cifar100", "k-tied: a convolutional network on CIFAR-100"),
+            _k_tied("imdb", "k-tied: an LSTM on IMDB"),
+            _k_tied("resnet", "k-tied: a residual network on CIFAR-10"),
+        ),
+        "Scales of low rank instead of one per weight (arXiv 2002.02655).",
+    ),
+    Section(
+        "Sparse variational dropout",
+        (
+            _sparse_vd("lenet-300-100", "Sparse VD: LeNet-300-100 on MNIST"),
+            _sparse_vd("lenet-5", "Sparse VD: LeNet-5-Caffe on MNIST"),
+            _sparse_vd("vgg", "Sparse VD: VGG on CIFAR-10"),
+        ),
+        "Error against compression, beside Molchanov et al. 2017 and arXiv 1811.00596.",
+    ),
+    Section(
+        "Smaller and faster: LeNets on MNIST",
+        (
+            Entry(
+                "shrink",
+                "LeNets pruned, compacted and stored in 16 bits",
+                "python benchmarks/shrink.py --root DATA --networks A B",
+                shrink.table,
+                shrink.lenets,
+                shrink.notes,
+            ),
+        ),
+    ),
+    Section(
+        "Which inputs matter: spike-and-slab restarts",
+        (_example(1), _example(2), _example(3)),
+        variable_selection.ABOUT,
+    ),
+    Section(
+        "Snapshots and pruning in one shot: LeNet-5 on MNIST",
+        (
+            Entry(
+                "samplers_mnist",
+                "CV-Adam and spike-and-slab pruning on MNIST",
+                "bayeslim reproduce samplers --device cuda --seeds 0 1 2",
+                samplers_table,
+                samplers.mnist,
+                samplers.mnist_notes,
+            ),
+        ),
+    ),
+    Section(
+        "VDP++ on MNIST",
+        (
+            Entry(
+                "vdp_mnist",
+                "VDP++: the methods",
+                "bayeslim reproduce vdp --device cuda",
+                vdp_table,
+                vdp.mnist,
+                vdp.mnist_notes,
+            ),
+            Entry(
+                "vdp_costs_cpu",
+                "VDP++: what a step costs on the CPU",
+                "bayeslim reproduce vdp --costs --methods det bbb vdp vdp-ard",
+                vdp_table,
+                vdp.costs,
+                vdp.costs_notes,
+            ),
+            Entry(
+                "vdp_priors_mnist",
+                "VDP++: other priors and expectations",
+                None,
+                vdp.priors_table,
+                vdp.priors,
+                vdp.priors_notes,
+            ),
+        ),
+    ),
+    Section(
+        "Deep networks of images",
+        (
+            Entry(
+                "samplers_cifar",
+                "Snapshots and pruning: ResNet-18 on CIFAR-10",
+                "bayeslim reproduce samplers-cifar --root DATA --device cuda",
+                samplers_cifar_table,
+            ),
+            Entry(
+                "vdp_cifar",
+                "VDP++: ResNet-18 on CIFAR-10",
+                "bayeslim reproduce vdp-cifar --root DATA --device cuda",
+                vdp_vision_table,
+            ),
+            Entry(
+                "vdp_vit",
+                "VDP++: a small vision transformer on MNIST",
+                "bayeslim reproduce vdp-vit --root DATA --device cuda",
+                vdp_vision_table,
+            ),
+        ),
+    ),
+    Section(
+        "The dissertation: where its sparsities come from",
+        (
+            Entry(
+                "dissertation_small",
+                "The dissertation: Two Moons and a curve",
+                "bayeslim reproduce dissertation --parts moons regression",
+                dissertation_table,
+                dissertation.small,
+                dissertation.small_notes,
+            ),
+            Entry(
+                "dissertation_mnist",
+                "The dissertation: MNIST and Fashion-MNIST",
+                "bayeslim reproduce dissertation --parts mnist fashion-mnist --root DATA --device cuda",
+                dissertation_table,
+            ),
+            Entry(
+                "dissertation_imdb",
+                "The dissertation: a Transformer on IMDB",
+                "bayeslim reproduce dissertation --parts imdb --root DATA --device cuda",
+                dissertation_table,
+            ),
+        ),
+        dissertation.ABOUT,
+    ),
+    Section(
+        "Which method: small regressions",
+        (
+            Entry(
+                "comparison_uci",
+                "All methods on small regressions",
+                "bayeslim reproduce comparison --data uci --splits 0 1 2 3 4 --root DATA",
+                comparison_table,
+                comparison.uci,
+                comparison.uci_notes,
+            ),
+        ),
+    ),
+    Section(
+        "Which method: images",
+        (
+            _comparison("mnist", "All methods on MNIST"),
+            _comparison("fashion-mnist", "All methods on Fashion-MNIST"),
+        ),
+    ),
+    Section("Moments against sampling", about=moments.TEXT),
+)
+"""What the page shows, in this order."""
