@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bayeslim.experiments.record import write_record
+from bayeslim.experiments.record import check_joinable, write_record
 
 
 def test_a_record_comes_back_and_folders_are_made(tmp_path: Path) -> None:
@@ -25,3 +25,11 @@ def test_what_json_cannot_hold_leaves_the_file_as_it_was(tmp_path: Path) -> None
     with pytest.raises(TypeError):
         write_record(file, {"x": object()})
     assert json.loads(file.read_text()) == {"x": 1}
+
+
+def test_records_join_if_they_differ_in_choices_only() -> None:
+    check_joinable({"epochs": 3, "seeds": [0]}, {"epochs": 3, "seeds": [1]}, {"seeds"})
+    with pytest.raises(ValueError, match="`epochs` is 3 in one and 4 in another"):
+        check_joinable({"epochs": 3}, {"epochs": 4}, {"seeds"})
+    with pytest.raises(ValueError, match="`lr` is None in one and 0.1 in another"):
+        check_joinable({"epochs": 3}, {"epochs": 3, "lr": 0.1}, {"seeds"})

@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 import bayeslim as bl
+from bayeslim.experiments.spread import spread
 from bayeslim.experiments.vision import running, samplers, training
 from bayeslim.experiments.vision.running import merged
 from bayeslim.experiments.vision.samplers import METHODS, PAPER, Samplers, sparsity
 from bayeslim.experiments.vision.samplers_table import table
-from bayeslim.experiments.vision.spread import spread
 from bayeslim.optim import CVAdam
 
 SMALL, DATA = Samplers.quick("cpu")

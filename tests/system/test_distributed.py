@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,26 +14,16 @@ import bayeslim as bl
 from bayeslim.randomness import derived_seed
 from bayeslim.runs import Run
 from system import parallel_runs
+from system.launching import ENVIRONMENT, TORCHRUN, launched
 from training.problems import blobs, distance, equal, small
 
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 Seen = list[dict[str, dict[str, Any]]]
-
-
-def launched(count: int, folder: Path) -> Seen:
-    """What each of `count` ranks saw of every run."""
-    command = [*TORCHRUN, str(count), parallel_runs.__file__, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert "Warning" not in done.stderr, done.stderr
-    return [torch.load(folder / f"rank-{index}.pt", weights_only=False) for index in range(count)]
 
 
 @pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)])
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp(f"ranks-{request.param}")
-    torch.save(launched(request.param, folder), folder / "seen.pt")
+    torch.save(launched(parallel_runs.__file__, request.param, folder), folder / "seen.pt")
     return folder
 
 

@@ -15,25 +15,16 @@ from bayeslim.divergence import is_sharded
 from bayeslim.randomness import derived_seed
 from bayeslim.training.sharding import full_state, shard_, unsharded
 from system import sharded_runs
-from system.test_distributed import ENVIRONMENT, TORCHRUN
+from system.launching import ENVIRONMENT, TORCHRUN, launched
 from training.problems import blobs, distance, equal, small
 
 Seen = list[dict[str, Any]]
 
 
-def launched(count: int, folder: Path, *arguments: str) -> Seen:
-    """What each of `count` ranks saw."""
-    command = [*TORCHRUN, str(count), sharded_runs.__file__, str(folder), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert "Warning" not in done.stderr, done.stderr
-    return [torch.load(folder / f"rank-{index}.pt", weights_only=False) for index in range(count)]
-
-
 @pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)])
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp(f"shards-{request.param}")
-    torch.save(launched(request.param, folder), folder / "seen.pt")
+    torch.save(launched(sharded_runs.__file__, request.param, folder), folder / "seen.pt")
     return folder
 
 
@@ -122,7 +113,7 @@ def test_one_process_resumes_the_run_of_many(seen: Seen, place: Path) -> None:
 
 @pytest.mark.slow
 def test_four_processes_resume_the_run_of_others(seen: Seen, place: Path) -> None:
-    state = launched(4, place / "four", "resume")[0]["state"]
+    state = launched(sharded_runs.__file__, 4, place / "four", "resume")[0]["state"]
     assert distance(state, seen[0]["resumed"]["whole"]) < 1e-5
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
+
+from bayeslim.experiments.spread import spread
 
 __all__ = ["table"]
 
@@ -50,7 +52,7 @@ def _networks(groups: dict[str, Runs], paper: dict[str, Any], tolerance: float) 
     text = _markdown([*columns, "against the paper, not pruned"], rows)
     plain = [run["plain_accuracy"] for runs in groups.values() for run in runs if "plain_accuracy" in run]
     if plain and "plain" in paper:
-        train, test = (_spread([one[part] for one in plain]) for part in ("train", "test"))
+        train, test = (spread([one[part] for one in plain]) for part in ("train", "test"))
         text += f"\n\nPlain networks: accuracy {train} % in training ({paper['plain']}), {test} % on test data."
     return text
 
@@ -80,7 +82,7 @@ def _regression(groups: dict[str, Runs]) -> str:
         "in that of the mean, %",
     ]
     rows = [
-        [*variant.split("/"), *(_spread([run[key] for run in runs]) for key in keys), _layers(runs, "sparsity") or "-"]
+        [*variant.split("/"), *(spread([run[key] for run in runs]) for key in keys), _layers(runs, "sparsity") or "-"]
         for variant, runs in groups.items()
     ]
     return _markdown([*columns, "energy", "sparsity %"], rows)
@@ -108,7 +110,7 @@ def _accuracies(runs: Runs, theirs: dict[str, Any]) -> list[str]:
     for kind in ("none", "principled", "random"):
         values = [run["accuracy"][kind] for run in runs if kind in run["accuracy"]]
         known = str(theirs["accuracy"].get(kind, "")) if theirs else ""
-        cells.append(_beside(_spread(values), known) if values else "-")
+        cells.append(_beside(spread(values), known) if values else "-")
     return cells
 
 
@@ -137,10 +139,6 @@ def _layers(runs: Runs, key: str) -> str:
 
 def _beside(ours: str, theirs: str) -> str:
     return f"{ours} ({theirs})" if theirs else ours
-
-
-def _spread(values: Sequence[float]) -> str:
-    return f"{mean(values):.4g}" + (f" ± {stdev(values):.2g}" if len(values) > 1 else "")
 
 
 def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

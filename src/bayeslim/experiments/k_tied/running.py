@@ -13,6 +13,7 @@ import torch
 from bayeslim.experiments.k_tied.paper import PAPER
 from bayeslim.experiments.k_tied.part import CHOICES, Part, Splits, posterior_name
 from bayeslim.experiments.k_tied.training import Say, silent
+from bayeslim.experiments.record import check_joinable
 
 __all__ = ["merged", "run"]
 
@@ -81,12 +82,7 @@ def merged(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for other in records[1:]:
         # A record without a part is one of MNIST, written before there were others.
         theirs, ours = (one["config"] | {"part": one.get("part", "mnist")} for one in (first, other))
-        wrong = [key for key in theirs | ours if key not in CHOICES and theirs.get(key) != ours.get(key)]
-        if wrong:
-            raise ValueError(
-                f"results with different settings cannot be joined: `{wrong[0]}` is {theirs.get(wrong[0])} in one and "
-                f"{ours.get(wrong[0])} in another; write them to different files"
-            )
+        check_joinable(theirs, ours, CHOICES)
     joined = {key: sorted({value for one in records for value in one["config"][key]}) for key in CHOICES}
     runs = {(run["seed"], run["posterior"]): run for record in records for run in record["runs"]}
     return records[-1] | {"config": first["config"] | joined, "runs": list(runs.values())}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 from bayeslim.experiments.k_tied.paper import STANDARD_ERRORS, rows
+from bayeslim.experiments.spread import spread
 
 __all__ = ["table"]
 
@@ -65,7 +66,7 @@ def _scores(
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for name, scores in own.items():
         theirs = paper.get(name, ())
-        cells = [_spread([values[key] for values in scores]) for key in keys]
+        cells = [spread([values[key] for values in scores]) for key in keys]
         cells = [f"{cell} ({theirs[i]})" if i < len(theirs) else cell for i, cell in enumerate(cells)]
         cells += [str(parameters[name])] if parameters else []
         lines.append(f"| {' | '.join([name, *cells])} |")
@@ -83,7 +84,3 @@ def _probed(part: str, groups: dict[str, list[dict[str, Any]]], steps: Sequence[
         theirs = [", ".join(map(str, values)) for values in rows(part, "figure 6 right")[name]]
         lines.append(f"| {name} | {cells[0]} ({theirs[0]}) | {cells[1]} ({theirs[1]}) |")
     return lines
-
-
-def _spread(values: list[float]) -> str:
-    return f"{mean(values):.4g}" + (f" ± {stdev(values):.2g}" if len(values) > 1 else "")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 from bayeslim.experiments.samplers.methods import METHODS
+from bayeslim.experiments.spread import spread
 
 __all__ = ["table"]
 
@@ -34,7 +35,7 @@ def table(record: dict[str, Any]) -> str:
         cells = [
             name,
             str(group[0]["networks"]),
-            *(_spread([run[key] for run in group]) for key in ("accuracy", "nll", "ece")),
+            *(spread([run[key] for run in group]) for key in ("accuracy", "nll", "ece")),
             *(f"{mean(run['single'][key] for run in group):.4g}" for key in ("accuracy", "nll")),
             f"{100 * mean(run['sparsity'] for run in group):.3g}",
             f"{mean(run['compacted']['weights'] for run in group):.0f}",
@@ -47,7 +48,3 @@ def table(record: dict[str, Any]) -> str:
 
 def _ratio(group: list[dict[str, Any]], key: str) -> str:
     return f"{mean(run['dense'][key] / run['compacted'][key] for run in group):.3g}"
-
-
-def _spread(values: list[float]) -> str:
-    return f"{mean(values):.4g}" + (f" ± {stdev(values):.2g}" if len(values) > 1 else "")

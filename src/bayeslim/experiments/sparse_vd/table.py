@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
+
+from bayeslim.experiments.spread import spread
 
 __all__ = ["table"]
 
@@ -81,5 +83,4 @@ def _ratio(results: list[dict[str, Any]], key: str) -> float:
 
 
 def _spread(results: list[dict[str, Any]], key: str) -> str:
-    values = [one[key] for one in results]
-    return f"{mean(values):.4g}" + (f" ± {stdev(values):.2g}" if len(values) > 1 else "")
+    return spread([one[key] for one in results])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 from bayeslim.analysis import spearman
+from bayeslim.experiments.spread import spread
 
 __all__ = ["table"]
 
@@ -24,10 +25,10 @@ def table(record: dict[str, Any]) -> str:
     ]
     for name, group in by.items():
         cells = [
-            *(_spread([run[key] for run in group]) for key in ("accuracy", "nll", "ece")),
-            _spread([100 * run["noise"][0]["accuracy"] for run in group]),
-            _spread([100 * _pruned(run, 0.9) for run in group]),
-            *(_spread([run[key] for run in group]) for key in ("infidelity", "sensitivity_max")),
+            *(spread([run[key] for run in group]) for key in ("accuracy", "nll", "ece")),
+            spread([100 * run["noise"][0]["accuracy"] for run in group]),
+            spread([100 * _pruned(run, 0.9) for run in group]),
+            *(spread([run[key] for run in group]) for key in ("infidelity", "sensitivity_max")),
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     noisy = [name for name in names if name != "det"]
@@ -41,7 +42,7 @@ def table(record: dict[str, Any]) -> str:
         for title, pick in (("one moments pass", None), ("200 samples", "by_samples"), ("first order", "by_taylor")):
             scores = [run if pick is None else run[pick] for run in by["vdp"]]
             keys = ("accuracy", "nll", "ece", "ood_auroc", "predict_seconds")
-            lines.append(f"| {title} | {' | '.join(_spread([s[key] for s in scores]) for key in keys)} |")
+            lines.append(f"| {title} | {' | '.join(spread([s[key] for s in scores]) for key in keys)} |")
     return "\n".join([*lines, "", *_tests(by, curves), "", _costs(record)])
 
 
@@ -101,7 +102,3 @@ def _variances(group: list[dict[str, Any]]) -> list[float]:
 
 def _pruned(run: dict[str, Any], fraction: float) -> float:
     return next(point["accuracy"] for point in run["pruned"] if point["fraction"] == fraction)
-
-
-def _spread(values: list[float]) -> str:
-    return f"{mean(values):.4g}" + (f" ± {stdev(values):.2g}" if len(values) > 1 else "")

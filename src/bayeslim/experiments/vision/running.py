@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from bayeslim.experiments.record import check_joinable
 from bayeslim.experiments.vision.experiment import CHOICES, Experiment
 from bayeslim.experiments.vision.images import Splits
 from bayeslim.experiments.vision.training import Say, silent
@@ -83,12 +84,7 @@ def merged(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     first = records[0]
     for other in records[1:]:
         theirs, ours = (one["config"] | {"experiment": one["experiment"]} for one in (first, other))
-        wrong = [key for key in theirs | ours if key not in CHOICES and theirs.get(key) != ours.get(key)]
-        if wrong:
-            raise ValueError(
-                f"results with different settings cannot be joined: `{wrong[0]}` is {theirs.get(wrong[0])} in one and "
-                f"{ours.get(wrong[0])} in another; write them to different files"
-            )
+        check_joinable(theirs, ours, CHOICES)
     methods = list(dict.fromkeys(name for record in records for name in record["config"]["methods"]))
     seeds = sorted({seed for record in records for seed in record["config"]["seeds"]})
     runs = {(one["method"], one["seed"]): one for record in records for one in record["runs"]}
