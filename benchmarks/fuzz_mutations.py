@@ -1,4 +1,4 @@
-"""Valid files of every kind that bayeslim reads, and ways to spoil them.
+"""Ways to spoil the files of `fuzz_samples.py`.
 
 `mutated(kind, samples, random)` gives the bytes of one spoilt file. Half of the spoilt files are damaged as bytes; the
 others are taken apart, changed inside and put together again with a checksum that fits, so that they get past it.
@@ -14,20 +14,15 @@ import tomllib
 import zipfile
 from collections.abc import Callable
 from copy import deepcopy
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from fuzz_samples import npy_bytes, tar_bytes
 
-import bayeslim as bl
-from bayeslim.data.named import load_problem
-from bayeslim.export import save_slim
 from bayeslim.storage import read_tensors, write_tensors
-from bayeslim.train_config import TrainConfig, to_toml
 
 NUMBERS = [0, -1, 1, 2**31 - 1, 2**32, 2**63 - 1, 2**63, -(2**63), 10**30, 10**400, 1e-320, 1e308, -1e308]
 ODD: list[Any] = [
@@ -64,71 +59,6 @@ def nested(depth: int) -> list[Any]:
     for _ in range(depth):
         found = [found]
     return found
-
-
-def make_samples(folder: Path) -> dict[str, list[bytes]]:
-    """Small valid files, by kind."""
-    torch.manual_seed(0)
-    x, y = torch.randn(12, 3), torch.arange(12) % 2
-    network = bl.mlp([3, 4, 2], method="ard")
-    bl.fit(network, (x, y), likelihood=bl.Categorical(), epochs=1, checkpoint=folder / "run", seed=0, progress=False)
-    picture = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2))
-    bl.bayesianize_(picture, prior=bl.priors.ScaleMixture())
-    tied = nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.Linear(4, 2))
-    bl.bayesianize_(tied, posterior=partial(bl.posteriors.KTied, k=1))
-    pruned = bl.mlp([6, 5, 2], method="molchanov")
-    bl.prune_(pruned, threshold=0.0)
-    for name, model in {"a": network, "b": picture, "c": tied, "d": pruned}.items():
-        bl.save(
-            model,
-            folder / f"{name}.model",
-            likelihood=bl.likelihoods.Gaussian(learn_noise=True) if name == "c" else None,
-        )
-        save_slim(model, folder / f"{name}.slim", bits=8 if name == "a" else 16)
-    first = nn.Linear(40, 30)
-    sparse = nn.Sequential(first, nn.Tanh(), nn.Linear(30, 2))
-    with torch.no_grad():
-        first.weight.mul_(torch.rand(30, 40) < 0.05)
-    save_slim(sparse, folder / "e.slim")
-    table = "size,kind,price\n" + "".join(f"{i}.5,{'ab'[i % 2]},{2 * i}\n" for i in range(12))
-    (folder / "t.csv").write_text(table)
-    tabular = load_problem(str(folder / "t.csv"), target="price").preprocessing
-    images = load_problem("digits", rows=60).preprocessing
-    arrays = {"x": np.arange(24.0).reshape(12, 2), "y": np.arange(12) % 2}
-    splits = {"train_idx": np.arange(8).reshape(1, 8), "test_idx": np.arange(8, 12).reshape(1, 4)}
-    idx = b"\0\0\x08\x03" + np.array([2, 3, 4], ">u4").tobytes() + bytes(24)
-    review = [{"text": "good film", "label": 1, "rating": 9, "split": "train"}] * 3
-    settings = TrainConfig(data="houses.csv", target="price", rows=100, hidden=(8, 4))
-    run = {"command": "bayeslim train", "versions": {"torch": "2"}, "threshold": 3.0, "trained": {"test": {"nll": 1.0}}}
-    samples = {
-        "model": [(folder / f"{name}.model").read_bytes() for name in "abcd"],
-        "slim": [(folder / f"{name}.slim").read_bytes() for name in "abcde"],
-        "checkpoint": [(folder / "run" / "checkpoint.safetensors").read_bytes()],
-        "config": [to_toml(settings)],
-        "run": [json.dumps(run).encode()],
-        "preprocessing": [tabular.to_json(), images.to_json()],
-        "csv": [table.encode(), table.replace(",", ";").encode()],
-        "npy": [_npy(arrays["x"])],
-        "npz": [_npz(arrays)],
-        "splits": [_npz(arrays | splits)],
-        "idx": [gzip.compress(idx, mtime=0)],
-        "cifar": [lzma.compress(bytes(3073 * 2))],
-        "reviews": [lzma.compress("\n".join(map(json.dumps, review)).encode())],
-        "tar": [gzip.compress(_tar(), mtime=0), lzma.compress(_tar())],
-        "png": [_png()],
-        "parquet": [_parquet()],
-    }
-    for kind in ("model", "slim", "checkpoint"):
-        samples[kind] = [_ordered(content) for content in samples[kind]]
-    return samples
-
-
-def _ordered(content: bytes) -> bytes:
-    """A safetensors file with its header in alphabetical order: it is written in any order, and files must repeat."""
-    length = int.from_bytes(content[:8], "little")
-    header = json.dumps(json.loads(content[8 : 8 + length]), sort_keys=True).encode()
-    header += b" " * (-len(header) % 8)
-    return len(header).to_bytes(8, "little") + header + content[8 + length :]
 
 
 def mutated(kind: str, samples: list[bytes], random: Random, scratch: Path) -> bytes:
@@ -249,12 +179,12 @@ def _repacked(pack: Callable[[bytes], bytes], unpack: Callable[[bytes], bytes]) 
 def _edited_tar(content: bytes, random: Random, scratch: Path) -> bytes:
     """Members with odd names, types, sizes and dates, or damage under the compression."""
     if random.random() < 0.5:
-        return gzip.compress(damaged(_tar(), random), mtime=0)
+        return gzip.compress(damaged(tar_bytes(), random), mtime=0)
     member = tarfile.TarInfo(random.choice(("../x", "/x", "a/../../x", "C:/x", "x" * 300, "a/\0b", "set", "é")))
     member.type = random.choice((tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE))
     member.linkname, member.size = "/etc/passwd", random.choice((0, 5, 2**33))
     member.mtime, member.mode = random.choice((0, 2**40, 2**62)), random.choice((0o644, 0o7777))
-    return gzip.compress(_tar(member, random.choice((tarfile.GNU_FORMAT, tarfile.PAX_FORMAT))), mtime=0)
+    return gzip.compress(tar_bytes(member, random.choice((tarfile.GNU_FORMAT, tarfile.PAX_FORMAT))), mtime=0)
 
 
 def _edited_npz(content: bytes, random: Random, scratch: Path) -> bytes:
@@ -263,7 +193,9 @@ def _edited_npz(content: bytes, random: Random, scratch: Path) -> bytes:
     name = random.choice(sorted(members))
     inner = members.pop(name)
     if random.random() < 0.2:
-        inner = _npy(random.choice([np.array(["a", "b"]), np.zeros((0, 2)), np.zeros((2, 2), complex), np.array(3)]))
+        inner = npy_bytes(
+            random.choice([np.array(["a", "b"]), np.zeros((0, 2)), np.zeros((2, 2), complex), np.array(3)])
+        )
     elif random.random() < 0.5:  # numpy's header is Python text: state another shape
         inner = re.sub(rb"\(\d+", b"(%d" % random.choice((0, 1, 10**6, 10**12, 10**30)), inner, count=1)
     else:
@@ -301,44 +233,3 @@ INSIDE: dict[str, Callable[[bytes, Random, Path], bytes]] = {
     "tar": _edited_tar,
 }
 """Kind -> what changes its content and packs it again."""
-
-
-def _npy(array: Any) -> bytes:
-    file = io.BytesIO()
-    np.save(file, array, allow_pickle=False)
-    return file.getvalue()
-
-
-def _npz(arrays: dict[str, Any]) -> bytes:
-    file = io.BytesIO()
-    np.savez_compressed(file, **arrays)
-    return file.getvalue()
-
-
-def _tar(extra: tarfile.TarInfo | None = None, form: int = tarfile.GNU_FORMAT) -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w", format=form) as tar:
-        for name in ("set/one.txt", "set/two.txt"):
-            member = tarfile.TarInfo(name)
-            member.size = 5
-            tar.addfile(member, io.BytesIO(b"hello"))
-        if extra is not None:
-            tar.addfile(extra, io.BytesIO(b"hello" if extra.size == 5 else b"") if extra.size <= 5 else None)
-    return file.getvalue()
-
-
-def _png() -> bytes:
-    from PIL import Image
-
-    file = io.BytesIO()
-    Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8)).save(file, "PNG")
-    return file.getvalue()
-
-
-def _parquet() -> bytes:
-    import pyarrow
-    import pyarrow.parquet
-
-    file = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table({"a": [1.0, 2.0, None], "b": ["x", "y", "z"]}), file)
-    return file.getvalue()

@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from fuzz_mutations import make_samples, mutated
+from fuzz_mutations import mutated
+from fuzz_samples import make_samples
 
 import bayeslim as bl
 from bayeslim.data.archive import extract_tar

@@ -13,7 +13,7 @@ import torch
 ROOT = Path(__file__).parent.parent.parent
 NOT_SCRIPTS = {
     *("harness.py", "limits.py", "performance_figure.py", "performance_page.py"),
-    *("fuzz_mutations.py", "fuzz_worker.py"),
+    *("fuzz_mutations.py", "fuzz_samples.py", "fuzz_worker.py"),
 }
 NEED_DATA = {"shrink.py", "sklearn_comparison.py"}
 QUICK = {
