@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any, cast
@@ -149,8 +148,15 @@ class _Chosen(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (places,) = ctx.saved_tensors
-        put = _put_back if ctx.window is None else functools.partial(_asked, window=ctx.window)
-        return put(gradients[0], places, ctx.extents), put(gradients[1], places, ctx.extents), None, None, None
+        if ctx.window is None:
+            first, second = (_put_back(gradient, places, ctx.extents) for gradient in gradients)
+        else:
+            own = torch.arange(math.prod(ctx.extents), device=places.device).view(ctx.extents)
+            chosen = _enlarged(places, ctx.extents, ctx.window) == own
+            first, second = (
+                torch.where(chosen, _enlarged(gradient, ctx.extents, ctx.window), 0) for gradient in gradients
+            )
+        return first, second, None, None, None
 
 
 def _put_back(gradient: Tensor, places: Tensor, extents: tuple[int, ...]) -> Tensor:
@@ -159,13 +165,6 @@ def _put_back(gradient: Tensor, places: Tensor, extents: tuple[int, ...]) -> Ten
     zeros = gradient.new_zeros(*gradient.shape[:-count], math.prod(extents))
     sums = zeros.scatter_add(-1, places.flatten(-count).long(), gradient.flatten(-count))
     return sums.view(*gradient.shape[:-count], *extents)
-
-
-def _asked(gradient: Tensor, places: Tensor, extents: tuple[int, ...], window: tuple[int, ...]) -> Tensor:
-    """The gradient of a window at its place, 0 elsewhere in it."""
-    own = torch.arange(math.prod(extents), device=places.device).view(extents)
-    chosen = _enlarged(places, extents, window) == own
-    return torch.where(chosen, _enlarged(gradient, extents, window), 0)
 
 
 def _enlarged(x: Tensor, extents: tuple[int, ...], window: tuple[int, ...]) -> Tensor:

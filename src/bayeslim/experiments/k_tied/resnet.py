@@ -55,8 +55,7 @@ class Resnet(Part):
     raw_scale: float = -9.0
     raw_scale_std: float = 0.1
     precision: str = "float32"
-    """On CUDA. bfloat16 rounds drawn weights of 0.1 by 2e-4 before flipout subtracts their means, more than the first
-    scales: their noise is 1.7 times what it should be, until the scales have grown to 1e-3 (1.01 times)."""
+    """Of the products, on CUDA; the weights that flipout draws stay in float32 either way."""
     seeds: tuple[int, ...] = (0,)
 
     def __post_init__(self) -> None:
