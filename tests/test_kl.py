@@ -12,6 +12,7 @@ from torch import nn
 from bayeslim import kl, named_kl
 from bayeslim.divergence import kl_divergence
 from bayeslim.layers import Conv2d, Linear
+from bayeslim.masks import Masked
 from bayeslim.posteriors import KTied, MatrixNormal, MeanField, Multiplicative
 from bayeslim.priors import ARD, GammaARD, HeNormal, LogUniform, Normal, ScaleMixture, StudentT
 from contracts.members import POSTERIORS, over
@@ -115,3 +116,23 @@ def test_kl_is_a_number_at_extreme_scales(posterior: Any, dtype: torch.dtype) ->
                     scale,
                     prior,
                 )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("posterior", [MeanField, Multiplicative, KTied])
+def test_pruned_weights_do_not_make_the_kl_nan(posterior: Any, dtype: torch.dtype) -> None:
+    """As above, with pruned weights and in all types: numbers, and finite gradients wherever the KL is finite."""
+    mask = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
+    priors = [Normal(), Normal(torch.zeros(3, 2)), HeNormal(), LogUniform(), ARD(), GammaARD(), StudentT()]
+    for mean, scale in itertools.product((1e-30, 1e-10, 1.0, 1e10, 1e25, 1e30), repeat=2):
+        if mean > torch.finfo(dtype).max or (posterior is Multiplicative and mean * scale**0.5 > 1e38):
+            continue
+        name = "alpha" if posterior is Multiplicative else "scale"
+        q = Masked(posterior(torch.full((3, 2), mean).to(dtype), **{name: scale}), mask)
+        for prior in [*priors, ScaleMixture()]:
+            q.zero_grad()
+            divergence = kl_divergence(q, prior)
+            divergence.backward()
+            gradients = [p.grad for p in q.parameters() if p.grad is not None]
+            assert not divergence.isnan(), (mean, scale, prior)
+            assert not any(bool(gradient.isnan().any()) for gradient in gradients), (mean, scale, prior)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -42,13 +43,19 @@ def kl_divergence(posterior: Posterior, prior: Prior) -> Tensor:
         return _over_shards(posterior, prior)
     mean, kept = posterior.mean(), posterior.kept()
     if kept is not None:
-        return (prior.kl(_full(mean), _full(posterior.variance())) * kept).sum() + posterior.total_correlation()
+        marginals = prior.kl(_full(mean), _finite_variance(_full(posterior.log_std())))
+        return (marginals * kept).sum() + posterior.total_correlation()
     return prior.total(_full(mean), _full(posterior.log_std())) + posterior.total_correlation()
 
 
 def _full(tensor: Tensor) -> Tensor:
     """In float32 at least: sums over many weights need it."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def _finite_variance(log_std: Tensor) -> Tensor:
+    """Variances, none beyond the type's range: there the gradient by the scale would be zero times infinity."""
+    return (2 * log_std.clamp_max(0.499 * math.log(torch.finfo(log_std.dtype).max))).exp()
 
 
 def is_sharded(module: nn.Module) -> bool:

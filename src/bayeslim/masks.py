@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -54,6 +55,11 @@ class Masked(Posterior):
     def variance(self) -> Tensor:
         """The variance, zero where pruned."""
         return self.posterior.variance().masked_fill(self.mask == 0, 0)  # of a huge scale it may be infinite
+
+    def log_std(self) -> Tensor:
+        """The log of the standard deviations; where pruned, of the smallest number whose log is finite."""
+        log_std = self.posterior.log_std()
+        return log_std.masked_fill(self.mask == 0, 0.5 * math.log(torch.finfo(log_std.dtype).tiny))
 
     def rsample(self) -> Tensor:
         """A draw, zero where pruned."""
