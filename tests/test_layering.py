@@ -8,6 +8,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "src" / "bayeslim"
 ORDER = [
     "suggestion",
+    "plain_text",
     "train_config",
     "randomness",
     "timing",

@@ -8,6 +8,7 @@ import json
 import math
 import platform
 import secrets
+import shlex
 import shutil
 from functools import cached_property
 from pathlib import Path
@@ -65,7 +66,7 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         if not (folder / "run.json").is_file():
-            raise FileNotFoundError(f"{folder} holds no run: make one by `bayeslim train --out {folder}`")
+            raise FileNotFoundError(f"{folder} holds no run: make one by `bayeslim train --out {_typed(folder)}`")
 
     @classmethod
     def create(cls, folder: Path, config: TrainConfig, preprocessing: Preprocessing, command: str) -> Run:
@@ -180,10 +181,12 @@ class Run:
         """
         if not self.finished:
             raise FileNotFoundError(
-                f"the run in {self.folder} is not finished: `bayeslim train --resume --out {self.folder}` continues it"
+                f"the run in {self.folder} is not finished: `bayeslim train --resume --out {_typed(self.folder)}` continues it"
             )
         if which == "pruned" and not self.has_pruned():
-            raise FileNotFoundError(f"the run in {self.folder} has no pruned network: `bayeslim prune {self.folder}`")
+            raise FileNotFoundError(
+                f"the run in {self.folder} has no pruned network: `bayeslim prune {_typed(self.folder)}`"
+            )
         pruned = which == "pruned" or (which == "auto" and self.has_pruned())
         file = self.folder / ("pruned.safetensors" if pruned else "model.safetensors")
         if read_tensors(file)[1].get("architecture") is not None:
@@ -253,6 +256,11 @@ def differences(one: TrainConfig, other: TrainConfig) -> list[str]:
     """The settings in which two runs differ, for a message."""
     pairs = [(field.name, getattr(one, field.name), getattr(other, field.name)) for field in dataclasses.fields(one)]
     return [f"{name} was {before!r}, now {after!r}" for name, before, after in pairs if before != after]
+
+
+def _typed(path: Path) -> str:
+    """A path as a command line takes it."""
+    return shlex.quote(str(path))
 
 
 def _versions() -> dict[str, str]:

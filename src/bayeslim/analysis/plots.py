@@ -9,6 +9,7 @@ from torch import nn
 
 from bayeslim.analysis.low_rank import named_spectra
 from bayeslim.layers.base import BayesLayer
+from bayeslim.plain_text import figure_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,7 +41,7 @@ def plot_spectra(model: nn.Module, ranks: int = 10) -> Figure:
         ):
             shown = values[:ranks].tolist()
             panel.plot(range(1, len(shown) + 1), shown, "o-", label=label, color=colour, markersize=4)
-        panel.set(title=f"layer {name}", xlabel="singular value", ylim=(-0.03, 1.03))
+        panel.set(title=f"layer {figure_text(name)}", xlabel="singular value", ylim=(-0.03, 1.03))
     axes[0].set_ylabel("explained variance")
     axes[0].legend(fontsize=8)
     return figure
@@ -66,7 +67,7 @@ def plot_scales(model: nn.Module) -> Figure:
     for panel, (name, layer) in zip(axes, layers.items(), strict=True):
         scale = layer.weight.variance().sqrt().flatten(1).float().cpu().numpy()
         image = panel.imshow(scale, aspect="auto", cmap="viridis", interpolation="nearest")
-        panel.set(title=f"layer {name}", xlabel="input")
+        panel.set(title=f"layer {figure_text(name)}", xlabel="input")
         figure.colorbar(image, ax=panel, shrink=0.8)
     axes[0].set_ylabel("output")
     return figure

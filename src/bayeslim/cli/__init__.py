@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
+from bayeslim.plain_text import visible
 from bayeslim.suggestion import did_you_mean
 
 __all__ = ["COMMANDS", "main"]
@@ -104,5 +105,5 @@ def _out_of_memory(error: Exception) -> bool:
 
 
 def _message(error: BaseException) -> str:
-    text = str(error).strip()
+    text = visible(str(error).strip())
     return text or type(error).__name__

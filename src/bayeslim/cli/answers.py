@@ -149,7 +149,7 @@ def _join_npz(parts: Sequence[Path], file: BinaryIO) -> None:
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
                 for index, part in enumerate(parts):
                     with np.load(part, allow_pickle=False) as columns:
-                        column = columns[name]
+                        column = columns[f"{name}.npy"]  # "a.npy" alone would be the column "a"
                     if not index:
                         facts = np.lib.format.header_data_from_array_1_0(column) | {"shape": (rows,)}
                         np.lib.format.write_array_header_1_0(cast(BinaryIO, member), facts)

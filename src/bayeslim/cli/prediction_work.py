@@ -57,7 +57,9 @@ class PredictionJob:
         names = "\n".join(file.name for file in files)
         return {
             "network": digest.hexdigest()[:16],
-            "input": self.input.name if files == [self.input] else hashlib.sha256(names.encode()).hexdigest()[:16],
+            "input": self.input.name
+            if files == [self.input]
+            else hashlib.sha256(names.encode(errors="surrogateescape")).hexdigest()[:16],
             "input size": sum(file.stat().st_size for file in files),
             "input time": max(file.stat().st_mtime_ns for file in files),
             "samples": self.samples,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,7 +90,7 @@ def command(
     Console().print(table(*costs))
     if not smaller and not keep_shape:
         print(f"{opened.config.model} keeps its shape: networks of this kind cannot be stored smaller")
-    print(f"pruned at log alpha > {threshold:.3g}; next: bayeslim export {run}")
+    print(f"pruned at log alpha > {threshold:.3g}; next: bayeslim export {shlex.quote(str(run))}")
 
 
 def sparsest(points: list[CurvePoint], tolerance: float) -> CurvePoint:

@@ -6,6 +6,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from bayeslim.plain_text import visible
+
 __all__ = ["print_scores"]
 
 MEANING = {
@@ -19,7 +21,8 @@ MEANING = {
 
 def print_scores(title: str, scores: dict[str, dict[str, float]]) -> None:
     """Print scores, one column per data set or network, one row per score."""
-    table = Table("", *map(escape, scores), title=escape(title))  # they name files: text, not markup
+    # They name files: text, not markup.
+    table = Table("", *(escape(visible(name)) for name in scores), title=escape(visible(title)))
     for name in next(iter(scores.values())):
         table.add_row(MEANING.get(name, name), *(f"{found[name]:.4f}" for found in scores.values()))
     Console().print(table)

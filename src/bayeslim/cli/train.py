@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayeslim.cli.parsing import parsed
+from bayeslim.plain_text import visible
 from bayeslim.train_config import TrainConfig, read_config
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def main(args: list[str]) -> None:
         train(chosen, f"{launcher}bayeslim train {shlex.join(args)}")
     except (KeyboardInterrupt, SystemExit, ConnectionError):
         if (chosen.out / "checkpoint.safetensors").is_file():
-            resume = f"{launcher}bayeslim train --resume --out {chosen.out}"
+            resume = f"{launcher}bayeslim train --resume --out {shlex.quote(str(chosen.out))}"
             print(f"\nstopped; the finished epochs are kept. Continue by: {resume}", file=sys.stderr)
         raise
 
@@ -123,7 +124,7 @@ def train(chosen: Train, command: str) -> Run:
     if ranks.first:
         weights = f"{footprint(network).weights:,} weights"
         processes = "" if ranks.count == 1 else f", {ranks.count} processes"
-        print(f"data: {config.data}", *problem.notes, sep="\n  ")
+        print(f"data: {visible(config.data)}", *problem.notes, sep="\n  ")
         print(f"network: {config.model} with {weights}, method {config.method}, on {device}{processes}")
     fit(
         network,
@@ -152,7 +153,7 @@ def train(chosen: Train, command: str) -> Run:
     print_scores("after training", found)
     if config.method != "none":
         print(f"{sparsity(network):.1%} of the weights are noise (log alpha > 3)")
-        print(f"run: {run.folder}    next: bayeslim prune {run.folder}")
+        print(f"run: {run.folder}    next: bayeslim prune {shlex.quote(str(run.folder))}")
     else:
         print(f"run: {run.folder}")
     return run

@@ -161,13 +161,21 @@ class TableInputs:
     @staticmethod
     def from_json(facts: dict[str, Any]) -> TableInputs:
         """Undo `to_json`."""
-        columns = tuple(
-            CategoryColumn(c["name"], tuple(c["values"]), c["fill"])
-            if "values" in c
-            else NumberColumn(c["name"], float(c["mean"]), float(c["std"]), c["fill"])
-            for c in facts["columns"]
-        )
-        return TableInputs(columns, tuple(facts["dropped"]))
+        return TableInputs(tuple(map(_stored, facts["columns"])), tuple(map(str, facts["dropped"])))
+
+
+def _stored(facts: dict[str, Any]) -> NumberColumn | CategoryColumn:
+    """A column out of JSON, which may hold anything."""
+    name, fill = facts["name"], facts["fill"]
+    if "values" in facts:
+        values = facts["values"]
+        if isinstance(values, list) and all(isinstance(text, str) for text in (name, *values, fill or "")):
+            return CategoryColumn(name, tuple(values), fill)
+    else:
+        mean, std = float(facts["mean"]), float(facts["std"])
+        if isinstance(name, str) and isinstance(fill, float | int | None) and abs(mean) <= LARGEST and std > 0:
+            return NumberColumn(name, mean, std, fill)
+    raise ValueError(f"column {str(name)[:40]!r} has values of the wrong kind")
 
 
 def as_numbers(name: str, column: Column) -> NDArray[np.float64]:

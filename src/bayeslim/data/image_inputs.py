@@ -20,6 +20,8 @@ from bayeslim.data.tables import Table, feature_names
 __all__ = ["IMAGE_SUFFIXES", "ImageInputs", "class_folders", "image_files", "read_image_files"]
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP")
+"""What those files may hold. Pillow would take others by their content, and call Ghostscript for PostScript."""
 MOST_PIXELS = 2**26
 """Pixels of an image file before it is scaled down; a larger one is refused unread."""
 
@@ -119,6 +121,8 @@ def class_folders(folder: Path) -> tuple[list[Path], list[str]]:
     files: list[Path] = []
     labels: list[str] = []
     for child in folders:
+        if not child.name.isprintable():
+            raise ValueError(f"{child} names a class by characters that cannot be shown: rename the folder")
         own = image_files(child)
         files += own
         labels += [child.name] * len(own)
@@ -151,7 +155,7 @@ def read_image_files(files: Sequence[Path], shape: tuple[int, int, int] | None =
     pixels: list[NDArray[np.uint8]] = []
     for file in files:
         try:
-            with Image.open(file) as image:
+            with Image.open(file, formats=FORMATS) as image:
                 if image.width * image.height > MOST_PIXELS:
                     raise ValueError(f"it has {image.width} x {image.height} pixels")
                 if shape is None:

@@ -20,6 +20,7 @@ from bayeslim.data.image_inputs import IMAGE_SUFFIXES, ImageInputs, as_images, i
 from bayeslim.data.tables import array_chunks, read_arrays, table_chunks
 from bayeslim.data.target import Target
 from bayeslim.data.text_inputs import TextInputs
+from bayeslim.plain_text import one_line
 
 __all__ = ["Inputs", "Preprocessing"]
 
@@ -107,7 +108,7 @@ class Preprocessing:
             if self.target.name not in table.columns:
                 raise ValueError(
                     f"{path} has no column {self.target.name!r} to judge the predictions by; it has "
-                    f"{', '.join(list(table.columns)[:8])}"
+                    f"{', '.join(one_line(name, 40) for name in list(table.columns)[:8])}"
                 )
             if len(table):
                 encode = self.inputs.encode if isinstance(self.inputs, TableInputs) else self.inputs.encode_table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from bayeslim.data.preprocessing import Preprocessing
 from bayeslim.data.tables import Table, read_arrays, read_table
 from bayeslim.data.target import Target, Task
 from bayeslim.data.transfer import file_sha256
+from bayeslim.plain_text import one_line
 
 __all__ = ["Problem", "Splits", "from_images", "from_path", "from_table"]
 
@@ -80,7 +82,7 @@ def from_path(path: Path, target: str | None, task: Task | None, impute: bool, s
         target = "y"
     if target is None or target not in table.columns:
         problem = "say which column to predict" if target is None else f"there is no column {target!r}"
-        names = ", ".join(list(table.columns)[:20])
+        names = _listed(list(table.columns)[:20])
         raise ValueError(f"{problem}: pass --target with one of {names}{' ...' if len(table.columns) > 20 else ''}")
     return from_table(table, target, task, impute, seed, rows, source)
 
@@ -125,9 +127,9 @@ def from_table(
     categories = [column.name for column in inputs.columns if isinstance(column, CategoryColumn)]
     notes.append(f"inputs: {len(inputs.columns) - len(categories)} columns of numbers, standardised")
     if categories:
-        notes.append(f"text columns as one input per value: {', '.join(categories)}")
+        notes.append(f"text columns as one input per value: {_listed(categories)}")
     if inputs.dropped:
-        notes.append(f"left out, constant: {', '.join(inputs.dropped)}")
+        notes.append(f"left out, constant: {_listed(inputs.dropped)}")
     return Problem(Splits(*pairs), Preprocessing(inputs, fitted_target, source), tuple(notes))
 
 
@@ -196,7 +198,7 @@ def fingerprint(path: Path) -> str:
         raise FileNotFoundError(f"there is no file or folder {path}")
     files = sorted(file for file in path.rglob("*") if file.is_file())
     listing = "".join(f"{file.relative_to(path)}\0{file.stat().st_size}\n" for file in files)
-    return hashlib.sha256(listing.encode()).hexdigest()
+    return hashlib.sha256(listing.encode(errors="surrogateescape")).hexdigest()
 
 
 def _sizes(parts: tuple[NDArray[np.int64], ...]) -> str:
@@ -204,9 +206,13 @@ def _sizes(parts: tuple[NDArray[np.int64], ...]) -> str:
     return f"{train} rows to train on, {validation} for validation, {test} for the test"
 
 
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(one_line(name, 40) for name in names)
+
+
 def _task_note(target: Target, told: bool) -> str:
     why = "" if told else " (inferred; --task overrides it)"
     if target.classes is None:
         return f"task: regression of {target.name!r}{why}"
-    shown = ", ".join(target.classes[:8]) + (" ..." if len(target.classes) > 8 else "")
+    shown = _listed(target.classes[:8]) + (" ..." if len(target.classes) > 8 else "")
     return f"task: {len(target.classes)} classes of {target.name!r}{why}: {shown}"

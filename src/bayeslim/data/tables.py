@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import shlex
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,7 +203,7 @@ def _csv_chunks(path: Path, rows: int) -> Iterator[Table]:
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{path} is not UTF-8 text (byte 0x{error.object[error.start]:02x}): save it as UTF-8, e.g. "
-                f"iconv -f latin1 -t utf-8 {path.name}"
+                f"iconv -f latin1 -t utf-8 {shlex.quote(path.name)}"
             ) from error
         except csv.Error as error:
             raise ValueError(f"{path} is not a valid CSV file ({error})") from error
@@ -243,7 +245,7 @@ def _arrow_column(array: Any) -> Column:
 
 
 def _check_names(path: Path, names: list[str]) -> None:
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise ValueError(f"{path} names columns twice: {', '.join(map(repr, twice[:5]))}; give each its own name")
     if "" in names:

@@ -68,6 +68,8 @@ class Target:
         if gone:
             raise ValueError(f"the target {name!r} is missing in {gone} of {len(column)} rows: leave those rows out")
         found = sorted(set(_labels(column)), key=_order)
+        if odd := [label for label in found if "\0" in label]:  # numpy and zip archives cut text off there
+            raise ValueError(f"the target {name!r} holds a zero character in {odd[0][:40]!r}: correct the cell")
         if task is None:
             whole = is_numeric(column) and bool((as_numbers(name, column) % 1 == 0).all())
             few = len(found) <= min(MOST_INTEGER_CLASSES, max(2, len(column) // 2))

@@ -125,7 +125,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
     lock = path.with_name(path.name + ".lock")
     while True:
-        handle = lock.open("w")
+        handle = lock.open("a")  # what is there, perhaps behind a link, is not emptied
         fcntl.flock(handle, fcntl.LOCK_EX)
         # The previous holder removes its lock file: a lock on a removed file protects nothing.
         with contextlib.suppress(FileNotFoundError):
@@ -225,7 +225,7 @@ def _progress_bar(shown: bool, url: str, total: int | None, completed: int) -> I
         return
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn()
     with Progress(*columns) as bar:
         task = bar.add_task(url.rsplit("/", 1)[-1], total=total, completed=completed)
         yield lambda count: bar.advance(task, count)

@@ -9,6 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from bayeslim.plain_text import visible
 from bayeslim.report import charts, words
 from bayeslim.report.content import Content
 from bayeslim.report.pictures import png_address, ramp
@@ -117,7 +118,13 @@ def _slider_rows(content: Content) -> list[tuple[str, str]]:
 def _template() -> Any:
     from jinja2 import Environment, StrictUndefined
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True,
+        finalize=lambda value: visible(value) if type(value) is str else value,  # what is marked safe stays
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     return environment.from_string(_asset("page.html"))
 
 

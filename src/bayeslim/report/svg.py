@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
+from bayeslim.plain_text import visible
 from bayeslim.report.units import number
 
 __all__ = ["Chart", "ticks"]
@@ -125,7 +126,7 @@ class Chart:
         """The chart as SVG."""
         width, height = self.size
         return (
-            f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(self.label)}">'
+            f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{_text(self.label)}">'
             f'{self._axes()}<g class="marks">{"".join(self.marks)}</g></svg>'
         )
 
@@ -142,13 +143,13 @@ class Chart:
         horizontal = self.x_ticks or [(value, self._shown(value, "x")) for value in self._x_values()]
         for value, text in horizontal:
             place = f'x="{self.px(value)}" y="{height - BOTTOM + 18}"'
-            found.append(f'<text class="tick" {place} text-anchor="middle">{escape(text)}</text>')
+            found.append(f'<text class="tick" {place} text-anchor="middle">{_text(text)}</text>')
         base = height - BOTTOM
         found.append(f'<line class="axis" x1="{LEFT}" x2="{width - RIGHT}" y1="{base}" y2="{base}"/>')
         found.append(
-            f'<text class="name" x="{middle}" y="{height - 6}" text-anchor="middle">{escape(self.x_label)}</text>'
+            f'<text class="name" x="{middle}" y="{height - 6}" text-anchor="middle">{_text(self.x_label)}</text>'
         )
-        found.append(f'<text class="name" x="0" y="12">{escape(self.y_label)}</text>')
+        found.append(f'<text class="name" x="0" y="12">{_text(self.y_label)}</text>')
         return "".join(found)
 
     def _x_values(self) -> list[float]:
@@ -165,8 +166,12 @@ class Chart:
         return number(value)
 
 
+def _text(text: str) -> str:
+    return escape(visible(text))
+
+
 def _tip(text: str) -> str:
-    return f"<title>{escape(text)}</title>" if text else ""
+    return f"<title>{_text(text)}</title>" if text else ""
 
 
 def _widened(values: tuple[float, float]) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bayeslim.plain_text import figure_text
 from bayeslim.report.figures.style import ACCENT, GREY, SECOND, THIRD, panels, styled
 from bayeslim.report.pictures import PALETTE
 
@@ -40,7 +41,7 @@ def training(epochs: Sequence[int], series: Mapping[str, Sequence[float]]) -> Fi
     figure, axes = panels(len(series), size=(2.4, 1.8))
     for panel, (name, values) in zip(axes, series.items(), strict=True):
         panel.plot(epochs, values, color=ACCENT, marker="o" if len(epochs) == 1 else None)
-        panel.set(xlabel="epoch", ylabel=TITLES.get(name, name))
+        panel.set(xlabel="epoch", ylabel=TITLES.get(name, figure_text(name)))
     return figure
 
 
@@ -62,12 +63,12 @@ def sparsity(epochs: Sequence[int], layers: Mapping[str, Sequence[float]]) -> Fi
             epochs,
             100 * np.asarray(values),
             color=PALETTE[index] if few else ACCENT,
-            label=name,
+            label=f"layer {figure_text(name)}",  # a label that begins with "_" would be left out
             alpha=1 if few else 0.5,
         )
     axes.set(xlabel="epoch", ylabel="noise weights (%)", ylim=(-2, 102))
     if len(layers) <= 6:
-        figure.legend(title="layer", loc="outside right upper")
+        figure.legend(loc="outside right upper")
     return figure
 
 
@@ -93,7 +94,7 @@ def pruning_curve(
     axes.axvline(chosen, color=THIRD, linestyle="--", linewidth=0.8, label="chosen")
     axes.plot(fewer, random, "s--", color=SECOND, label="at random")
     axes.plot(fewer, scores, "o-", color=ACCENT, label="noise first")
-    axes.set(xlabel="times fewer weights", ylabel=name, xscale="log")
+    axes.set(xlabel="times fewer weights", ylabel=figure_text(name), xscale="log")
     axes.xaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()
     figure.legend(loc="outside upper center", ncols=4, columnspacing=1, handlelength=1.6)
@@ -115,9 +116,11 @@ def pruning_bars(values: Mapping[str, Sequence[float]], name: str) -> Figure:
     means = [float(np.mean(runs)) for runs in values.values()]
     spread = [float(np.std(runs, ddof=1)) if len(runs) > 1 else 0.0 for runs in values.values()]
     colours = [(ACCENT, THIRD, SECOND)[index % 3] for index in range(len(values))]
-    bars = axes.bar(list(values), means, 0.6, color=colours, yerr=spread if any(spread) else None, capsize=3)
+    bars = axes.bar(
+        [figure_text(way) for way in values], means, 0.6, color=colours, yerr=spread if any(spread) else None, capsize=3
+    )
     axes.bar_label(bars, [f"{mean:.3g}" for mean in means], padding=2, fontsize=7)
-    axes.set(ylabel=name)
+    axes.set(ylabel=figure_text(name))
     axes.margins(y=0.12)
     return figure
 
@@ -142,7 +145,7 @@ def spectra(layers: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Fi
             panel.plot(range(1, len(shown) + 1), shown, style, color=colour, label=label)
         count = min(10, len(mean))
         panel.set(xlabel="singular value", ylabel="explained (%)", ylim=(-4, 104), xlim=(0.5, count + 0.5))
-        panel.set(title=f"layer {name}", xticks=range(1, count + 1, 1 if count < 6 else 3))
+        panel.set(title=f"layer {figure_text(name)}", xticks=range(1, count + 1, 1 if count < 6 else 3))
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     return figure
 
@@ -160,6 +163,6 @@ def scale_maps(layers: Mapping[str, ArrayLike]) -> Figure:
     figure, axes = panels(len(layers), size=(2.5, 2.1))
     for panel, (name, values) in zip(axes, layers.items(), strict=True):
         image = panel.imshow(np.asarray(values), aspect="auto", cmap="cividis", interpolation="nearest")
-        panel.set(title=f"layer {name}", xlabel="input", ylabel="output", xticks=[], yticks=[])
+        panel.set(title=f"layer {figure_text(name)}", xlabel="input", ylabel="output", xticks=[], yticks=[])
         figure.colorbar(image, ax=panel, shrink=0.9, label="std")
     return figure

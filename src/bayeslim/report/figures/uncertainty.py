@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bayeslim.plain_text import figure_text
 from bayeslim.report.figures.style import ACCENT, GREY, SECOND, THIRD, panels, styled
 from bayeslim.report.pictures import PALETTE, class_map
 
@@ -64,7 +65,7 @@ def entropies(edges: Sequence[float], groups: Mapping[str, Sequence[int]]) -> Fi
     for (name, counts), colour in zip(groups.items(), (ACCENT, SECOND, THIRD), strict=False):
         parts = 100 * np.asarray(counts) / max(1, sum(counts))
         axes.stairs(parts, edges, color=colour, fill=True, alpha=0.25)
-        axes.stairs(parts, edges, color=colour, label=f"{name} ({sum(counts)})", linewidth=1.1)
+        axes.stairs(parts, edges, color=colour, label=f"{figure_text(name)} ({sum(counts)})", linewidth=1.1)
     axes.set(xlabel="predictive entropy (nats)", ylabel="part of the group (%)")
     figure.legend(loc="outside upper center", ncols=3)
     return figure
@@ -103,7 +104,7 @@ def predictive_band(
     if points:
         axes.plot(*zip(*points, strict=True), ".", color=SECOND, markersize=2, label="data")
     axes.plot(x, mean, color=ACCENT, label="mean")
-    axes.set(xlabel=_plain(labels[0]), ylabel=_plain(labels[1]))
+    axes.set(xlabel=figure_text(labels[0]), ylabel=figure_text(labels[1]))
     axes.margins(x=0)
     figure.legend(loc="outside upper center", ncols=4)
     return figure
@@ -128,7 +129,7 @@ def observed(observed: ArrayLike, predicted: ArrayLike, lower: ArrayLike, upper:
     axes.vlines(found, lower, upper, color=ACCENT, alpha=0.25, linewidth=0.6)
     axes.plot(found, predicted, ".", color=ACCENT, markersize=3)
     axes.axline((float(found[0]), float(found[0])), slope=1, color=GREY, linestyle=":", linewidth=0.8)
-    axes.set(xlabel=_plain(f"observed {unit}".strip()), ylabel=_plain(f"predicted {unit}".strip()))
+    axes.set(xlabel=figure_text(f"observed {unit}".strip()), ylabel=figure_text(f"predicted {unit}".strip()))
     return figure
 
 
@@ -167,9 +168,9 @@ def draws(counts: Sequence[int], errors: Mapping[str, ArrayLike], score: str = "
         runs = np.asarray(values, np.float64)
         spread = runs.std(1, ddof=1)
         axes.errorbar(
-            counts, runs.mean(1), spread, fmt="o-", color=PALETTE[index % 10], capsize=2.5, label=_plain(name)
+            counts, runs.mean(1), spread, fmt="o-", color=PALETTE[index % 10], capsize=2.5, label=figure_text(name)
         )
-    axes.set(xscale="log", xlabel="posterior draws", ylabel=score)
+    axes.set(xscale="log", xlabel="posterior draws", ylabel=figure_text(score))
     axes.set_xticks(counts, [str(count) for count in counts])
     axes.minorticks_off()
     if len(errors) > 1:
@@ -197,9 +198,9 @@ def gallery(rows: Sequence[tuple[NDArray[np.uint8], str, Sequence[tuple[str, flo
         picture.imshow(pixels, interpolation="nearest")
         colours = [THIRD if true else ACCENT for _, _, true in probabilities]
         bars.bar(range(len(probabilities)), [part for _, part, _ in probabilities], color=colours)
-        bars.set_xticks(range(len(probabilities)), [_plain(name, 8) for name, _, _ in probabilities])
+        bars.set_xticks(range(len(probabilities)), [figure_text(name, 8) for name, _, _ in probabilities])
         bars.set(ylim=(0, 1), yticks=[0, 1])
-        bars.set_title(_plain(title, 48), fontsize=7)
+        bars.set_title(figure_text(title, 48), fontsize=7)
     for picture, bars in axes:
         picture.set_axis_off()
         bars.set_visible(bool(bars.patches))
@@ -245,13 +246,10 @@ def boundaries(
                     markeredgewidth=0.3,
                 )
         panel.set(
-            title=_plain(name), xlabel=_plain(labels[0]), ylabel=_plain(labels[1]), xlim=extent[:2], ylim=extent[2:]
+            title=figure_text(name),
+            xlabel=figure_text(labels[0]),
+            ylabel=figure_text(labels[1]),
+            xlim=extent[:2],
+            ylim=extent[2:],
         )
     return figure
-
-
-def _plain(text: str, most: int = 40) -> str:
-    """Text that matplotlib does not read as mathematics, on one line of bounded length."""
-    one_line = " ".join(text.split())
-    short = one_line if len(one_line) <= most else one_line[: most - 1] + "…"
-    return short.replace("$", r"\$")

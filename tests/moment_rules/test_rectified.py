@@ -1,0 +1,62 @@
+"""Rectified Gaussians piece by piece, as large tensors are worked on by a CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from bayeslim.moment_rules import rectified
+from bayeslim.moment_rules.rectified import rectified_moments
+
+
+def inputs(shape: tuple[int, ...] = (3, 4, 5, 7)) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    mean = torch.randn(*shape, generator=generator)
+    variance = torch.rand(*shape, generator=generator)
+    mean.view(-1)[:3], variance.view(-1)[2:4] = torch.tensor([0.0, 1e-20, -1e-20]), 0.0
+    return mean.requires_grad_(), variance.requires_grad_()
+
+
+def with_gradients(mean: Tensor, variance: Tensor, slope: float) -> tuple[Tensor, ...]:
+    values = rectified_moments(mean, variance, slope)
+    weights = torch.linspace(-1, 1, mean.numel()).view(mean.shape)
+    objective = (weights * values[0]).sum() + (weights * values[1]).square().sum()
+    return *values, *torch.autograd.grad(objective, (mean, variance))
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.1])
+@pytest.mark.parametrize("piece", [1, 37, 10_000])
+def test_pieces_give_what_the_whole_gives(slope: float, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    mean, variance = inputs()
+    expected = with_gradients(mean, variance, slope)
+    monkeypatch.setattr(rectified, "PIECE", piece)
+    found = with_gradients(mean, variance, slope)
+    with torch.no_grad():
+        found += rectified_moments(mean, variance, slope)
+    for one, other in zip(found, expected + expected[:2], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)  # torch's gelu of a short vector rounds otherwise
+
+
+def test_pieces_need_memory_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other layouts, and a view that repeats one variance, are worked on as a whole."""
+    mean, variance = inputs()
+    expected = with_gradients(mean, variance, 0.0)
+    monkeypatch.setattr(rectified, "PIECE", 16)
+    last = torch.channels_last
+    found = with_gradients(mean.contiguous(memory_format=last), variance.contiguous(memory_format=last), 0.0)
+    torch.testing.assert_close(found, expected)
+    one = torch.full((), 0.5)
+    torch.testing.assert_close(
+        rectified_moments(mean, one.expand_as(mean), 0.0), rectified_moments(mean, torch.full_like(mean, 0.5), 0.0)
+    )
+
+
+def test_pieces_inside_vmap_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    mean, variance = inputs()
+    expected = rectified_moments(mean, variance, 0.0)
+    monkeypatch.setattr(rectified, "PIECE", 16)
+    found = torch.vmap(lambda m, v: rectified_moments(m, v, 0.0), in_dims=1, out_dims=1)(mean, variance)
+    torch.testing.assert_close(found, expected)
+    slopes = torch.func.grad(lambda m: rectified_moments(m, variance, 0.0)[0].sum())(mean)
+    torch.testing.assert_close(slopes, torch.autograd.grad(expected[0].sum(), mean)[0])
