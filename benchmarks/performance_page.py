@@ -196,9 +196,10 @@ def prediction(records: Records) -> str:
         name, count = key.split(", ")
         work = f"{name}, {images_of(count)}, against a loop over {samples} samples"
         rows.append([work, f"{1e3 * cost['predict']['seconds']:.2f}", f"1/{1 / cost['predict']['ratio']:.1f}"])
-    for count, cost in record["moments"].items():
+    for key, cost in record["moments"].items():
+        network, count = key.split(", ")
         for name in ("moments", "moments, whole prediction"):
-            work = f"{name}, {images_of(count)}, against one deterministic pass"
+            work = f"{name}, {network}, {images_of(count)}, against one deterministic pass"
             rows.append([work, f"{1e3 * cost[name]['seconds']:.2f}", ratio(cost[name])])
     text = (
         "LeNet-300-100; our side is a whole call of `bl.predict`; for moments also the pass alone, before the"

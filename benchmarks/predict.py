@@ -4,7 +4,7 @@
 
 LeNet-300-100. Many images: `bl.predict` with T samples against T deterministic passes (a tenth of them is timed).
 Few images: the same against a Python loop over samples, as one writes it by hand. Moments: one pass that propagates
-variances against one deterministic pass. `graves` is trained by drawing weights, `ard` by drawing outputs; how they are
+variances against one deterministic pass, also of LeNet-5. `graves` is trained by drawing weights, `ard` by drawing outputs; how they are
 sampled is left to `bl.predict`. All calls of a case take turns.
 """
 
@@ -64,12 +64,17 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
             calls = {"loop": looping(models[name], x[:rows], samples)}
             calls["predict"] = predicting(models[name], x[:rows], samples)
             few[f"{name}, {rows}"] = as_dicts(interleaved(calls, **settings))
+    convolutional = bl.models.lenet5().to(chosen.device).eval()
+    bayesian = bl.bayesianize_(bl.models.lenet5(), estimator=bl.moments).to(chosen.device).eval()
     moments: dict[str, Any] = {}
-    for rows in (1, images):
-        calls = {"deterministic pass": passes(plain, x[:rows], 1)}
-        calls["moments"] = passes(models["vdp"], x[:rows], 1)
-        calls["moments, whole prediction"] = predicting(models["vdp"], x[:rows], samples, "moments")
-        moments[str(rows)] = as_dicts(interleaved(calls, **settings))
+    for name, det, vdp, batch in (
+        ("LeNet-300-100", plain, models["vdp"], x[:1]),
+        ("LeNet-300-100", plain, models["vdp"], x),
+        ("LeNet-5", convolutional, bayesian, x[:512].reshape(-1, 1, 28, 28)),
+    ):
+        calls = {"deterministic pass": passes(det, batch, 1), "moments": passes(vdp, batch, 1)}
+        calls["moments, whole prediction"] = predicting(vdp, batch, samples, "moments")
+        moments[f"{name}, {len(batch)}"] = as_dicts(interleaved(calls, **settings))
     return {
         "what": "prediction",
         "network": LENET,

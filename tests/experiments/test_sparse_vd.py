@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.experiments.sparse_vd import command as sparse_vd
+from bayeslim.experiments.sparse_vd import training
 from bayeslim.experiments.sparse_vd.command import Config, merged, run, stacks
 from bayeslim.experiments.sparse_vd.finish import SoftLabels, finished, soft_targets, tune_
 from bayeslim.experiments.sparse_vd.recipes import (
@@ -376,6 +377,18 @@ def test_table_names_failures() -> None:
 
 def test_table_of_a_run(record: dict[str, Any]) -> None:
     assert table(record).count("| ard-4 |") >= 5
+
+
+def test_kept_networks_are_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = dataclasses.replace(CONFIG, recipes=("ard-4", "ard-5"), epochs=1, finishes=("pruned",))
+    data = images(counts=(60, 20))
+    first = run(small, data, checkpoints=tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} == {"ard-4-3.safetensors", "ard-5-3.safetensors"}
+    monkeypatch.setattr(training, "fit_many", lambda *args, **options: pytest.fail("trained again"))
+    again = run(small, data, checkpoints=tmp_path)
+    assert [one["pruned"] for one in again["runs"]] == [one["pruned"] for one in first["runs"]]
+    with pytest.raises(ValueError, match="trained with another epochs, ramp: choose another folder"):
+        run(dataclasses.replace(small, epochs=2), data, checkpoints=tmp_path)
 
 
 # the command line, and VGG

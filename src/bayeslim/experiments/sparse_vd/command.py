@@ -15,7 +15,8 @@ several ways, each on a copy:
 
 Compression is the papers': weights / weights that are not zero, biases not counted. Beside it stands what compaction
 makes of the network. Recipes are compared on the test images, as in the papers: sweep with some seeds, report others.
-Results are written after every stack, and a run with the same --out goes on where it stopped.
+Results are written after every stack, and a run with the same --out goes on where it stopped; networks kept by
+--checkpoints can be finished in other ways without training them again.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def run(
         images: training and test images with labels, on the device to use.
         earlier: a record of this configuration whose results are kept and not computed again.
         save: called with the record after every stack.
-        checkpoints: folder for the checkpoints of VGG runs.
+        checkpoints: folder for the checkpoints of VGG runs, and for trained LeNets, which are not trained again.
         console: where to say what was found.
 
     Returns:
@@ -95,7 +96,8 @@ def run(
             folder = checkpoints and checkpoints / f"{names[0]}-{seeds[0]}"
             models = [train_vgg(recipes[0], seeds[0], train, config.batch_size, config.width, folder)]
         else:
-            models = train_lenets(config.network, recipes, seeds, train, config.batch_size)
+            files = checkpoints and [checkpoints / f"{name}-{seed}.safetensors" for name, seed in members]
+            models = train_lenets(config.network, recipes, seeds, train, config.batch_size, files)
         seconds = time.perf_counter() - start
         for (name, seed), found in zip(members, finished(config, models, seeds, images), strict=True):
             timing = {"seconds": seconds, "networks_at_once": len(members)}
@@ -161,7 +163,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--finishes", nargs="+", default=None, choices=FINISHES, help="default: all, vgg: two")
     parser.add_argument("--together", type=int, default=Config.together, help="networks in one stack, at most")
     parser.add_argument("--images", type=int, default=None, help="train on the first so many only")
-    parser.add_argument("--checkpoints", type=Path, default=None, help="folder for the checkpoints of vgg runs")
+    parser.add_argument(
+        "--checkpoints", type=Path, default=None, help="folder for the state of vgg runs and for trained LeNets"
+    )
     chosen = parser.parse_args(arguments)
     console = Console()
     if chosen.merge:

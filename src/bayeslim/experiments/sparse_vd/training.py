@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ import bayeslim as bl
 from bayeslim.experiments.sparse_vd.recipes import FINISHES, NETWORKS, RECIPES, Recipe, bayesian_, fresh
 from bayeslim.randomness import seeded
 from bayeslim.schedules import constant_then_linear, warmup_linear
+from bayeslim.storage import read_tensors, write_tensors
 from bayeslim.training import fit_many
 
 __all__ = ["Config", "Data", "load_images", "train_lenets", "train_vgg", "whitened"]
@@ -63,13 +65,43 @@ class Config:
 
 
 def train_lenets(
-    network: str, recipes: Sequence[Recipe], seeds: Sequence[int], data: Data, batch_size: int
+    network: str,
+    recipes: Sequence[Recipe],
+    seeds: Sequence[int],
+    data: Data,
+    batch_size: int,
+    files: Sequence[Path] | None = None,
 ) -> list[nn.Module]:
-    """Train networks of one stack (see `Recipe.stack`) side by side."""
+    """Train networks of one stack (see `Recipe.stack`) side by side.
+
+    Args:
+        network: name in `NETWORKS`.
+        recipes: one per network.
+        seeds: ditto.
+        data: images and labels.
+        batch_size: examples per batch.
+        files: where to keep the trained networks, one file each; if all are there, nothing is trained.
+
+    Raises:
+        ValueError: if a file holds a network of other settings.
+    """
     models: list[nn.Module] = []
     for recipe, seed in zip(recipes, seeds, strict=True):
         with seeded(seed):
             models.append(bayesian_(fresh(NETWORKS[network](), recipe.init), recipe).to(data[0].device))
+    facts: list[dict[str, Any]] = [
+        {"network": network, "seed": seed, "images": len(data[0]), "batch_size": batch_size}
+        | json.loads(json.dumps(asdict(recipe)))
+        for recipe, seed in zip(recipes, seeds, strict=True)
+    ]
+    if files is not None and all(file.exists() for file in files):
+        for model, file, own in zip(models, files, facts, strict=True):
+            tensors, theirs = read_tensors(file)
+            if theirs != own:
+                changed = ", ".join(sorted(key for key in own if theirs.get(key) != own[key]))
+                raise ValueError(f"{file} was trained with another {changed}: choose another folder, or delete it")
+            model.load_state_dict(tensors)
+        return models
     fit_many(
         models,
         data,
@@ -82,6 +114,9 @@ def train_lenets(
         kl_schedule=[warmup_linear(recipe.warmup, recipe.ramp) for recipe in recipes],
         seeds=seeds,
     )
+    for file, model, own in zip(files or (), models, facts, strict=False):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_tensors(file, model.state_dict(), own)
     return models
 
 
