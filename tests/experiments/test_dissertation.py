@@ -109,6 +109,10 @@ def test_the_dissertations_start_is_called_sparse_before_training(record: dict[s
     runs = runs_of(record, "mnist")
     assert min(runs["dissertation/molchanov/frequentist"]["sparsity_initial"]) > 0.7
     assert max(runs["elbo/molchanov/frequentist"]["sparsity_initial"]) < 0.1
+    names = [f"{objective}/molchanov/frequentist" for objective in ("dissertation", "dissertation-3", "dissertation-4")]
+    for starts in zip(*(runs[name]["sparsity_initial"] for name in names), strict=True):
+        assert starts[0] > starts[1] > starts[2]
+    assert not any("dissertation-" in name and ("kingma" in name or "bayesian" in name) for name in runs)
     assert runs["elbo/kingma/frequentist"]["sparsity"] == [0.0, 0.0]  # alpha <= 1
 
 
@@ -321,6 +325,14 @@ def test_other_settings_do_not_mix(tmp_path: Path) -> None:
     run(Config((0,), {"part": Counting()}), out=out)
     with pytest.raises(ValueError, match=r"settings of 'part' \(asked\): write to another file, or delete the old one"):
         run(Config((0,), {"part": Counting(asked=("a",))}), out=out)
+
+
+def test_objectives_may_differ() -> None:
+    mnist = QUICK.parts["mnist"]
+    first, other = ({"seeds": [0], "parts": {"mnist": {"lr": 1.0, "objectives": [name]}}} for name in ("elbo", "other"))
+    joined = merged([{"config": first, "runs": []}, {"config": other, "runs": []}])
+    assert joined["config"]["parts"]["mnist"] == {"lr": 1.0, "objectives": ["elbo", "other"]}
+    assert first["parts"]["mnist"]["objectives"] == ["elbo"] and "dissertation-3/graves/frequentist" in mnist.variants()
 
 
 def test_merging_keeps_the_first_of_equal_runs() -> None:

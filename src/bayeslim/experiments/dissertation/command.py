@@ -10,7 +10,8 @@
 - imdb: a Transformer with variational dropout in its feed-forward block, and in its attention as well.
 
 Everything is run twice: with the ELBO, and as the dissertation's code has it, whose KL is too small by a factor of N
-and whose noise starts so large that most weights count as dead before training. All seeds of a variant train side by
+and whose noise starts so large that most weights count as dead before training; LeNet-300-100 also with less noise in
+the beginning. All seeds of a variant train side by
 side. The file given by `--out` is written after every variant, and what it holds already is not run again.
 """
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,7 +27,7 @@ import torch
 from rich.console import Console
 
 from bayeslim.experiments.arguments import common_parser
-from bayeslim.experiments.dissertation.networks import Networks
+from bayeslim.experiments.dissertation.networks import STARTS, Networks
 from bayeslim.experiments.dissertation.regression import Curve
 from bayeslim.experiments.dissertation.reviews import Reviews
 from bayeslim.experiments.dissertation.table import table
@@ -80,6 +81,10 @@ TOLERANCE = {"mnist": 0.5, "fashion-mnist": 1.0, "moons": 3.0, "imdb": 2.0}
 errors of the test sets of MNIST, Fashion-MNIST, Two Moons and 25 000 reviews."""
 
 
+CHOICE = "objectives"
+"""The setting of a part that says what was run, not how."""
+
+
 class Part(Protocol):
     """Settings that know how to run: `measured` trains a variant with these seeds and returns a JSON-able run each."""
 
@@ -98,8 +103,8 @@ class Part(Protocol):
 
 def _parts() -> Mapping[str, Any]:
     return {
-        "mnist": Networks(),
-        "fashion-mnist": Networks("fashion-mnist"),
+        "mnist": Networks(objectives=("elbo", *STARTS)),
+        "fashion-mnist": Networks("fashion-mnist", objectives=("elbo", *STARTS)),
         "moons": Networks(
             "moons", (2, 300, 100, 2), pretrain_epochs=50, warmup_epochs=50, anneal_epochs=150, batch_size=10, lr=1e-2
         ),
@@ -121,7 +126,7 @@ _QUICK |= {"samples": 4, "repetitions": 2, "sweep": (2, 4), "rows": 300}
 QUICK = Config(
     seeds=(0, 1),
     parts={
-        "mnist": Networks(sizes=(784, 20, 10), batch_size=50, lr=1e-2, **_QUICK),
+        "mnist": Networks(sizes=(784, 20, 10), batch_size=50, lr=1e-2, objectives=("elbo", *STARTS), **_QUICK),
         "fashion-mnist": Networks("fashion-mnist", sizes=(784, 20, 10), batch_size=50, lr=1e-2, **_QUICK),
         "moons": Networks("moons", (2, 30, 20, 2), batch_size=10, lr=2e-2, **_QUICK),
         "regression": Curve(warmup_epochs=20, anneal_epochs=10, fast_epochs=20, batch_size=8, samples=10),
@@ -177,7 +182,7 @@ def run(
 
 
 def merged(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One record out of several that differ in their parts and seeds; of equal runs the first counts.
+    """One record out of several that differ in their parts, objectives and seeds; of equal runs the first counts.
 
     Raises:
         ValueError: if two records disagree on the settings of a part.
@@ -186,8 +191,11 @@ def merged(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     runs: dict[tuple[str, str, int], dict[str, Any]] = {}
     for record in records:
         for part, settings in record["config"]["parts"].items():
-            if parts.setdefault(part, settings) != settings:
-                changed = ", ".join(sorted(key for key in settings if settings[key] != parts[part].get(key)))
+            known = parts.setdefault(part, dict(settings))
+            if CHOICE in settings:
+                known[CHOICE] = list(dict.fromkeys([*known[CHOICE], *settings[CHOICE]]))
+            changed = ", ".join(sorted(key for key in settings if key != CHOICE and settings[key] != known.get(key)))
+            if changed:
                 raise ValueError(
                     f"the records differ in the settings of {part!r} ({changed}): write to another file, or delete "
                     "the old one"
@@ -207,6 +215,7 @@ def main(arguments: list[str] | None = None) -> None:
         out="JSON file to write, and to resume from",
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=None)
+    parser.add_argument("--objectives", nargs="+", choices=("elbo", *STARTS), help="of mnist, fashion-mnist and moons")
     parser.add_argument("--parts", nargs="+", default=list(QUICK.parts), choices=list(QUICK.parts))
     chosen = parser.parse_args(arguments)
     console = Console()
@@ -216,7 +225,13 @@ def main(arguments: list[str] | None = None) -> None:
     else:
         base = QUICK if chosen.quick else Config()
         seeds = base.seeds if chosen.seeds is None else tuple(chosen.seeds)
-        config = Config(seeds, {part: base.parts[part] for part in chosen.parts})
+        parts = {part: base.parts[part] for part in chosen.parts}
+        if chosen.objectives:
+            own = tuple(chosen.objectives)
+            parts = {
+                k: replace(part, objectives=own) if isinstance(part, Networks) else part for k, part in parts.items()
+            }
+        config = Config(seeds, parts)
         record = run(config, device=chosen.device, root=chosen.root, out=chosen.out, console=console)
     print(table(record))
 

@@ -6,6 +6,8 @@ A variant is `objective/method/pre-training`:
 - dissertation: its code. The KL is divided by N once more, weights are sampled, the learning rate is constant and the
   noise starts large: ln variance 0 around pre-trained means, else mean and ln variance of every weight from N(0, 1).
   Its `kingma` leaves alpha unbounded, where its polynomial KL falls to minus infinity;
+- dissertation-3, dissertation-4: the same around pre-trained means with a ln variance of -3 and -4 instead of 0, which
+  the text of the dissertation does not rule out;
 - frequentist: means from a trained plain network, then the KL weight rises linearly to 1 in the last epoch;
 - bayesian: warm-up with noise but without KL, then the same.
 
@@ -39,6 +41,8 @@ from bayeslim.training import History, fit_many
 
 __all__ = ["Data", "Networks"]
 
+STARTS = {"dissertation": 0.0, "dissertation-3": -3.0, "dissertation-4": -4.0}
+"""Objective -> ln variance around pre-trained means; but for the first they are for graves and molchanov layers."""
 PATH_POINTS = 20
 """Epochs of a run that its record shows."""
 
@@ -78,7 +82,13 @@ class Networks:
 
     def variants(self) -> list[str]:
         """The names of what is trained."""
-        return [f"{o}/{m}/{p}" for o in self.objectives for m in self.methods for p in self.pretraining]
+        return [
+            f"{objective}/{method}/{pretraining}"
+            for objective in self.objectives
+            for method in self.methods
+            for pretraining in self.pretraining
+            if not STARTS.get(objective) or (method != "kingma" and pretraining == "frequentist")
+        ]
 
     def load(self, root: Path | None, device: str) -> Data:
         """Pixels in [0, 1] as vectors; for Two Moons 50 of 1000 points to train on, 950 to test on."""
@@ -128,7 +138,8 @@ class Networks:
             noisy = functools.partial(Multiplicative, alpha=1.0)
             model = bl.mlp(self.sizes, init=init, posterior=noisy, prior=UnboundedKingma(), estimator=bl.weight_sample)
         else:
-            model = bl.mlp(self.sizes, method=method, init=init, init_log_variance=0.0, estimator=bl.weight_sample)
+            start = STARTS[objective]
+            model = bl.mlp(self.sizes, method=method, init=init, init_log_variance=start, estimator=bl.weight_sample)
         if plain is None:
             scatter_(model)
         return model

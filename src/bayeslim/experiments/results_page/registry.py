@@ -13,6 +13,7 @@ from bayeslim.experiments.results_page import (
     moments,
     samplers,
     shrink,
+    sparse_vd,
     variable_selection,
     vdp,
 )
@@ -26,14 +27,18 @@ from bayeslim.experiments.vision.vdp_table import table as vdp_vision_table
 __all__ = ["SECTIONS", "Entry", "Section"]
 
 
+_LENETS = "--seeds 10 0 1 2 3 4 --finishes pruned tuned harder hardest"
+
+
 def _k_tied(part: str, title: str) -> Entry:
     """A part that has no notes yet."""
     return Entry(f"k_tied_{part}", title, f"bayeslim reproduce k-tied --part {part} --device cuda", k_tied_table)
 
 
-def _sparse_vd(network: str, title: str) -> Entry:
-    command = f"bayeslim reproduce sparse-vd --network {network} --device cuda"
-    return Entry(f"sparse_vd_{network.replace('-', '_')}", title, command, sparse_vd_table)
+def _sparse_vd(network: str, title: str, recipes: str = "") -> Entry:
+    command = f"bayeslim reproduce sparse-vd --network {network}{recipes} --device cuda"
+    notes = (sparse_vd.lenet, sparse_vd.lenet_notes) if recipes else ()
+    return Entry(f"sparse_vd_{network.replace('-', '_')}", title, command, sparse_vd_table, *notes)
 
 
 def _example(number: int) -> Entry:
@@ -44,7 +49,8 @@ def _example(number: int) -> Entry:
 
 def _comparison(data: str, title: str) -> Entry:
     command = f"bayeslim reproduce comparison --data {data} --root DATA --device cuda"
-    return Entry(f"comparison_{data.replace('-', '_')}", title, command, comparison_table)
+    name = f"comparison_{data.replace('-', '_')}"
+    return Entry(name, title, command, comparison_table, comparison.images, comparison.images_notes)
 
 
 SECTIONS: tuple[Section, ...] = (
@@ -69,8 +75,8 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "Sparse variational dropout",
         (
-            _sparse_vd("lenet-300-100", "Sparse VD: LeNet-300-100 on MNIST"),
-            _sparse_vd("lenet-5", "Sparse VD: LeNet-5-Caffe on MNIST"),
+            _sparse_vd("lenet-300-100", "Sparse VD: LeNet-300-100 on MNIST", f" --recipes ard-4 ard-5 {_LENETS}"),
+            _sparse_vd("lenet-5", "Sparse VD: LeNet-5-Caffe on MNIST", f" --recipes ard-4 ard-6-spared {_LENETS}"),
             _sparse_vd("vgg", "Sparse VD: VGG on CIFAR-10"),
         ),
         "Error against compression, beside Molchanov et al. 2017 and arXiv 1811.00596.",
@@ -174,12 +180,16 @@ SECTIONS: tuple[Section, ...] = (
                 "The dissertation: MNIST and Fashion-MNIST",
                 "bayeslim reproduce dissertation --parts mnist fashion-mnist --root DATA --device cuda",
                 dissertation_table,
+                dissertation.mnist,
+                dissertation.mnist_notes,
             ),
             Entry(
                 "dissertation_imdb",
                 "The dissertation: a Transformer on IMDB",
                 "bayeslim reproduce dissertation --parts imdb --root DATA --device cuda",
                 dissertation_table,
+                dissertation.imdb,
+                dissertation.imdb_notes,
             ),
         ),
         dissertation.ABOUT,
