@@ -210,3 +210,14 @@ def test_a_run_that_is_killed_at_its_beginning_does_not_stand_in_the_way(
         "run.json",
     ]
     assert [file.name for file in tmp_path.iterdir()] == ["run"]
+
+
+def test_commands_to_type_are_quoted(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"--out '.*/no \$\(run\)'`"):
+        Run(tmp_path / "no $(run)")
+    odd = Run(run.folder.rename(tmp_path / "a; run"))
+    with pytest.raises(FileNotFoundError, match=r"`bayeslim prune '.*/a; run'`"):
+        odd.model("pruned")
+    (odd.folder / "model.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"`bayeslim train --resume --out '.*/a; run'`"):
+        odd.model()

@@ -181,7 +181,8 @@ class Run:
         """
         if not self.finished:
             raise FileNotFoundError(
-                f"the run in {self.folder} is not finished: `bayeslim train --resume --out {_typed(self.folder)}` continues it"
+                f"the run in {self.folder} is not finished: `bayeslim train --resume --out {_typed(self.folder)}` "
+                "continues it"
             )
         if which == "pruned" and not self.has_pruned():
             raise FileNotFoundError(

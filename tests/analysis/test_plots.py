@@ -53,3 +53,12 @@ def test_a_single_layer_and_none() -> None:
     for plot in (plot_spectra, plot_scales):
         with pytest.raises(ValueError, match="`model` has no Bayesian layers: there is nothing to plot"):
             plot(nn.Linear(3, 2))
+
+
+def test_layers_of_any_name_are_drawn(tmp_path: Path) -> None:
+    network = torch.nn.Sequential()
+    network.add_module(r"$\frac{$", bl.layers.Linear(3, 2))
+    for index, plot in enumerate((plot_spectra, plot_scales)):
+        figure = plot(network)
+        figure.savefig(tmp_path / f"{index}.pdf")
+        assert figure.axes[0].get_title() == r"layer \$\frac{\$"

@@ -120,3 +120,46 @@ def test_preprocessing_survives_json() -> None:
     del facts["target"]["std"]
     with pytest.raises(ValueError, match="preprocessing.json is damaged"):
         Preprocessing.from_json(json.dumps(facts).encode())
+
+
+def test_class_names_with_zero_characters_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"the target 'y' holds a zero character in 'a\\x00'"):
+        Target.fitted("y", ["a", "a\0"])
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value"),
+    [
+        ("number", "name", ["x"]),
+        ("number", "mean", "Infinity"),
+        ("number", "std", 0),
+        ("number", "fill", "x"),
+        ("text", "name", {}),
+        ("text", "values", "ab"),
+        ("text", "values", [1, 2]),
+        ("text", "fill", 3),
+        ("target", "name", None),
+        ("target", "std", -1),
+    ],
+)
+def test_stored_facts_of_the_wrong_kind_are_refused(part: str, key: str, value: object) -> None:
+    inputs = TableInputs.fitted(Table({"x": ["1", "2"], "soil": ["clay", "sand"]}), impute=False)
+    facts = json.loads(Preprocessing(inputs, Target("y", None, 1.0, 2.0)).to_json())
+    number, text = facts["inputs"]["columns"]
+    {"number": number, "text": text, "target": facts["target"]}[part][key] = value
+    with pytest.raises(ValueError, match="run/preprocessing.json is damaged .*(wrong kind|no such name)"):
+        Preprocessing.from_json(json.dumps(facts).encode(), "run/preprocessing.json")
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {"kind": "images", "shape": [1, 0, 3], "mean": 0, "std": 1, "unit": True},
+        {"kind": "images", "shape": [1, 2, 3], "mean": 0, "std": 0, "unit": True},
+        {"kind": "text", "words": ["a"], "length": 0},
+    ],
+)
+def test_stored_shapes_that_cannot_be_are_refused(inputs: dict[str, object]) -> None:
+    facts = {"inputs": inputs, "target": Target("y").to_json(), "source": ""}
+    with pytest.raises(ValueError, match="is damaged"):
+        Preprocessing.from_json(json.dumps(facts).encode())

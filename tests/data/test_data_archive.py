@@ -3,6 +3,7 @@ import io
 import lzma
 import os
 import tarfile
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -127,3 +128,21 @@ def test_a_million_empty_files_are_too_many(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(ValueError, match="not a complete tar archive"):
         extract_tar(pack(tmp_path / "a.tar.gz", "1", "2", "3"), tmp_path / "new")
     assert os.listdir(tmp_path / "new") == []
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
+@pytest.mark.parametrize("before", [0, 1])
+def test_long_headers_are_refused_unread(tmp_path: Path, kind: bytes, before: int) -> None:
+    archive, size = tmp_path / "long.tar.gz", 1 << 26
+    header = tarfile.TarInfo("x")
+    header.type, header.size = kind, size
+    plain = tarfile.TarInfo("plain").tobuf(tarfile.USTAR_FORMAT)
+    with gzip.open(archive, "wb", 1) as stream:
+        stream.write(before * plain + header.tobuf(tarfile.USTAR_FORMAT) + bytes(size))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=f"not a complete tar archive .*a header has {size} bytes|could not be opened"):
+        extract_tar(archive, tmp_path / "out")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < size / 4
+    assert list((tmp_path / "out").iterdir()) == []

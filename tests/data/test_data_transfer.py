@@ -2,6 +2,7 @@ import hashlib
 import io
 import random
 import socket
+import sys
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from bayeslim.data import DownloadError, download
 from bayeslim.data.cache import obtain
 from bayeslim.data.sources import Source
+from bayeslim.data.transfer import exclusive
 
 CONTENT = random.Random(0).randbytes(300_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -264,3 +266,16 @@ def test_concurrent_loads_unpack_an_archive_once(server: Server, tmp_path: Path)
 def test_progress_is_shown_on_request(server: Server, target: Path, capsys: pytest.CaptureFixture[str]) -> None:
     download(server.url(), target, SHA256, progress=True)
     assert "plain" in capsys.readouterr().out
+
+
+def test_names_of_files_are_no_markup(server: Server, target: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    download(server.url("plain/[red]x.gz"), target, SHA256, progress=True)
+    assert "[red]x.gz" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no lock")
+def test_a_lock_that_is_a_link_empties_nothing(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / "file.lock").symlink_to(tmp_path / "precious")
+    with exclusive(tmp_path / "file"):
+        assert (tmp_path / "precious").read_text() == "kept"

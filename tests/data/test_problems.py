@@ -1,5 +1,7 @@
 """Splits, images, texts and data sets by name."""
 
+import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -151,3 +153,21 @@ def test_real_sets(real_data: Path, monkeypatch: pytest.MonkeyPatch, name: str) 
     splits = load_problem(name, rows=200).splits
     assert [len(part[1]) for part in (splits.train, splits.validation)] == [170, 30]
     assert len(splits.test[1]) in (103, 200) and (name == "uci/concrete" or len(splits.test[1].unique()) > 1)
+
+
+def test_files_are_read_as_images_of_the_known_kinds_alone(tmp_path: Path) -> None:
+    Image.new("L", (4, 4)).save(tmp_path / "x.png", format="TIFF")  # as PostScript, for which Pillow starts a program
+    with pytest.raises(ValueError, match=r"x\.png cannot be read as an image \(cannot identify"):
+        read_image_files([tmp_path / "x.png"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse names that are not UTF-8")
+def test_names_that_are_not_utf8(tmp_path: Path) -> None:
+    for label in ("cat", "dog"):
+        (tmp_path / label).mkdir()
+        for index in range(6):
+            Image.new("L", (4, 4), index).save(os.fsencode(tmp_path / label) + b"/\xff%d.png" % index)
+    assert len(from_path(tmp_path, None, None, False, 0, None).preprocessing.source) == 64
+    (tmp_path / "dog").rename(tmp_path / "dog\udcff")
+    with pytest.raises(ValueError, match="names a class by characters that cannot be shown: rename the folder"):
+        from_path(tmp_path, None, None, False, 0, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import io
 import math
 
@@ -112,3 +113,15 @@ def test_errors(trained: tuple[nn.Module, tuple[torch.Tensor, torch.Tensor]]) ->
         prune_curve(model, validation, thresholds=[math.nan])
     with pytest.raises(ValueError, match="no Bayesian layers"):
         prune_curve(nn.Linear(20, 2), validation)
+
+
+def test_names_of_layers_and_criteria_are_text(curve: PruneCurve) -> None:
+    best = dataclasses.replace(curve.best, per_layer={"[/x]\x1b[2J": 0.5})
+    odd = dataclasses.replace(curve, points=[best], criterion=dataclasses.replace(LOG_ALPHA, name=r"[red] $\frac{$"))
+    console = Console(file=io.StringIO(), width=200)
+    for table in (odd.table(), odd.layer_table()):
+        console.print(table)
+    assert isinstance(console.file, io.StringIO)
+    said = console.file.getvalue()
+    assert r"[/x]\x1b[2J" in said and r"[red] $\frac{$ at" in said and r"pruning by [red] $\frac{$" in said
+    odd.plot().draw_without_rendering()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import xml.etree.ElementTree
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -124,3 +125,19 @@ def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install bayeslim\[report\]"):
         figures.coverage([0.5], [0.5])
+
+
+@pytest.mark.parametrize("name", [r"$\frac{$", "_hidden", "\x1b[31m\ud800", "<b>&"])
+def test_layers_of_any_name_are_drawn(name: str, tmp_path: Path) -> None:
+    drawn = (
+        figures.sparsity([1, 2], {name: [0.1, 0.9]}),
+        figures.spectra({name: ([0.4, 0.3], [0.98, 0.01])}),
+        figures.scale_maps({name: [[0.1, 0.2], [0.1, 0.3]]}),
+        figures.training([1, 2], {name: [1.0, 0.5]}),
+        figures.entropies([0.0, 0.5, 1.0], {f"a {name}": [9, 1]}),
+        figures.pruning_bars({name: [0.98]}, name),
+    )
+    for index, figure in enumerate(drawn):
+        path = figures.save(figure, tmp_path / f"{index}.svg")
+        texts = "".join(xml.etree.ElementTree.parse(path).getroot().itertext())
+        assert name.encode("unicode_escape").decode().replace(r"\\", "\\") in texts

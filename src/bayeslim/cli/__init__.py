@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -56,6 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0
     """
     args = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a path that is not UTF-8 is no reason to stop
+        sys.stdout.reconfigure(errors="backslashreplace")
     debug = "--debug" in args
     args = [argument for argument in args if argument != "--debug"]
     if not args or args[0] in ("-h", "--help", "help"):

@@ -7,9 +7,22 @@ import tarfile
 import tempfile
 import zlib
 from pathlib import Path, PurePosixPath
+from typing import Self
 
 _LIMIT = 4 << 30  # bytes; the largest official archive (IMDB) unpacks to 0.5 GB
 _MOST_MEMBERS = 1_000_000  # IMDB has 100,021
+_LONGEST_HEADER = 1 << 20  # bytes of a long name or of extended attributes; ours have none
+
+
+class _Member(tarfile.TarInfo):
+    """A member whose headers are short: tarfile reads one that precedes a member as a whole, whatever its size."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        found = super().frombuf(buf, encoding, errors)
+        if not (found.isreg() or found.isdir() or found.islnk() or found.issym()) and found.size > _LONGEST_HEADER:
+            raise tarfile.ReadError(f"a header has {found.size} bytes")
+        return found
 
 
 def extract_tar(archive: Path, destination: Path, only: tuple[str, ...] = (), max_bytes: int = _LIMIT) -> None:
@@ -44,7 +57,7 @@ def extract_tar(archive: Path, destination: Path, only: tuple[str, ...] = (), ma
 def _unpack(archive: Path, staging: Path, only: tuple[str, ...], max_bytes: int) -> None:
     total = 0
     try:
-        with tarfile.open(archive, "r:*") as tar:
+        with tarfile.open(archive, "r:*", tarinfo=_Member) as tar:
             for number, member in enumerate(tar):
                 if member.size < 0 or number >= _MOST_MEMBERS:
                     raise tarfile.TarError(f"member {number} has {member.size} bytes")

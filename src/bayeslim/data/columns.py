@@ -169,7 +169,8 @@ def _stored(facts: dict[str, Any]) -> NumberColumn | CategoryColumn:
     name, fill = facts["name"], facts["fill"]
     if "values" in facts:
         values = facts["values"]
-        if isinstance(values, list) and all(isinstance(text, str) for text in (name, *values, fill or "")):
+        texts = isinstance(values, list) and all(isinstance(text, str) for text in (name, *values))
+        if texts and isinstance(fill, str | None):
             return CategoryColumn(name, tuple(values), fill)
     else:
         mean, std = float(facts["mean"]), float(facts["std"])

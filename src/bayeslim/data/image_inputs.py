@@ -16,6 +16,7 @@ from torch import Tensor
 
 from bayeslim.data.columns import as_numbers
 from bayeslim.data.tables import Table, feature_names
+from bayeslim.plain_text import visible
 
 __all__ = ["IMAGE_SUFFIXES", "ImageInputs", "class_folders", "image_files", "read_image_files"]
 
@@ -91,6 +92,8 @@ class ImageInputs:
     def from_json(facts: dict[str, Any]) -> ImageInputs:
         """Undo `to_json`."""
         channels, height, width = map(int, facts["shape"])
+        if min(channels, height, width) < 1 or not float(facts["std"]) > 0:
+            raise ValueError("images have no such shape or standard deviation")
         return ImageInputs((channels, height, width), float(facts["mean"]), float(facts["std"]), bool(facts["unit"]))
 
 
@@ -110,7 +113,7 @@ def class_folders(folder: Path) -> tuple[list[Path], list[str]]:
         folder: such as `pets/` with `pets/cat/1.png` and `pets/dog/2.png`.
 
     Raises:
-        ValueError: if there are fewer than two classes, or a class has no images.
+        ValueError: if there are fewer than two classes, or a class has no images or no name that can be shown.
 
     Example:
         >>> files, labels = class_folders(Path("pets"))  # doctest: +SKIP
@@ -121,7 +124,7 @@ def class_folders(folder: Path) -> tuple[list[Path], list[str]]:
     files: list[Path] = []
     labels: list[str] = []
     for child in folders:
-        if not child.name.isprintable():
+        if visible(child.name) != child.name:
             raise ValueError(f"{child} names a class by characters that cannot be shown: rename the folder")
         own = image_files(child)
         files += own

@@ -58,7 +58,7 @@ class Target:
             task: overrides the guess.
 
         Raises:
-            ValueError: if cells are missing, or the task is impossible.
+            ValueError: if cells are missing or hold a zero character, or the task is impossible.
 
         Example:
             >>> Target.fitted("species", ["cat", "dog", "cat"]).classes
@@ -116,6 +116,8 @@ class Target:
     def from_json(facts: dict[str, Any]) -> Target:
         """Undo `to_json`."""
         classes = None if facts["classes"] is None else tuple(map(str, facts["classes"]))
+        if not isinstance(facts["name"], str) or not float(facts["std"]) > 0:
+            raise ValueError("the target has no such name or standard deviation")
         return Target(facts["name"], classes, float(facts["mean"]), float(facts["std"]))
 
 

@@ -68,7 +68,9 @@ class TextInputs:
         """The column `text` of a table."""
         column = table.columns.get("text")
         if not isinstance(column, list):
-            raise ValueError(f"the table needs a column 'text' of texts, it has {', '.join(table.columns)}")
+            raise ValueError(
+                f"the table needs a column 'text' of texts, it has {', '.join(map(repr, list(table.columns)[:8]))}"
+            )
         return self.encode(column)
 
     def to_json(self) -> dict[str, Any]:
@@ -78,4 +80,6 @@ class TextInputs:
     @staticmethod
     def from_json(facts: dict[str, Any]) -> TextInputs:
         """Undo `to_json`."""
+        if int(facts["length"]) < 1:
+            raise ValueError(f"texts have no {facts['length']} words")
         return TextInputs(tuple(map(str, facts["words"])), int(facts["length"]))

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from rich.markup import escape
 from rich.table import Table
 from torch import nn
 
 from bayeslim.masks import mask_of
+from bayeslim.plain_text import figure_text, visible
 from bayeslim.predictive.evaluate import Evaluation, evaluate_in_full
 from bayeslim.pruning.criteria import LOG_ALPHA, Criterion
 from bayeslim.pruning.prune import bayes_layers, prune_, random_like
@@ -66,7 +68,7 @@ class PruneCurve:
     def table(self) -> Table:
         """All points, for `rich.print`; the recommended one is marked."""
         names = list(self.unpruned)
-        table = Table(title=f"pruning by {self.criterion.name}")
+        table = Table(title=f"pruning by {escape(visible(self.criterion.name))}")
         for column in ("", "threshold", "sparsity", *names, *(f"{name} (random)" for name in names)):
             table.add_column(column, justify="right")
         for point in self.points:
@@ -82,9 +84,9 @@ class PruneCurve:
 
     def layer_table(self) -> Table:
         """The recommended point, layer by layer."""
-        table = Table("layer", "pruned", title=f"{self.criterion.name} at {self.recommended:.3g}")
+        table = Table("layer", "pruned", title=f"{escape(visible(self.criterion.name))} at {self.recommended:.3g}")
         for name, part in self.best.per_layer.items():
-            table.add_row(name, f"{part:.2%}")
+            table.add_row(escape(visible(name)), f"{part:.2%}")
         return table
 
     def plot(self, score: str | None = None) -> Figure:
@@ -99,7 +101,7 @@ class PruneCurve:
         figure = Figure(figsize=(5.2, 3.4), layout="constrained")
         axes = figure.subplots()
         parts = [point.sparsity for point in self.points]
-        axes.plot(parts, [point.scores[name] for point in self.points], "o-", label=self.criterion.name)
+        axes.plot(parts, [point.scores[name] for point in self.points], "o-", label=figure_text(self.criterion.name))
         if all(point.random is not None for point in self.points):
             axes.plot(parts, [(p.random or {})[name] for p in self.points], "s--", color="gray", label="random")
         axes.axhline(self.unpruned[name], color="black", linewidth=0.8, linestyle=":", label="unpruned")
