@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
-from bayeslim.experiments.record import check_joinable, write_record
+from bayeslim.experiments.record import begun, check_joinable, write_record
 
 
 def test_a_record_comes_back_and_folders_are_made(tmp_path: Path) -> None:
@@ -33,3 +34,10 @@ def test_records_join_if_they_differ_in_choices_only() -> None:
         check_joinable({"epochs": 3}, {"epochs": 4}, {"seeds"})
     with pytest.raises(ValueError, match="`lr` is None in one and 0.1 in another"):
         check_joinable({"epochs": 3}, {"epochs": 3, "lr": 0.1}, {"seeds"})
+
+
+def test_a_record_begins_with_facts_and_the_runs_of_an_earlier_one() -> None:
+    first = begun({"config": {"seeds": (0, 1)}}, torch.device("cpu"), None, lambda records: records[0])
+    assert first == {"config": {"seeds": [0, 1]}, "device": "cpu", "torch": torch.__version__, "runs": []}
+    earlier = first | {"runs": [{"seed": 0}]}
+    assert begun({"config": {}}, torch.device("cpu"), earlier, lambda records: records[0])["runs"] == [{"seed": 0}]

@@ -3,16 +3,44 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bayeslim.storage import write_atomically
 
-__all__ = ["check_joinable", "write_record"]
+__all__ = ["begun", "check_joinable", "write_record"]
+
+Record = dict[str, Any]
 
 
-def write_record(path: Path | None, record: dict[str, Any]) -> None:
+def begun(
+    facts: Mapping[str, Any],
+    device: torch.device,
+    earlier: Record | None,
+    merged: Callable[[Sequence[Record]], Record],
+) -> Record:
+    """The record of an experiment before it runs: facts, device, version of torch, and the runs of an earlier record.
+
+    Args:
+        facts: settings, the paper's numbers and so on, which JSON can hold.
+        device: where it runs.
+        earlier: a record to go on from.
+        merged: joins records, or raises ValueError if their settings differ.
+
+    Example:
+        >>> begun({"config": {"seeds": (0,)}}, torch.device("cpu"), None, merged)["config"]
+        {'seeds': [0]}
+    """
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    record = {**facts, "device": name, "torch": torch.__version__, "runs": []}
+    record = json.loads(json.dumps(record))  # tuples are lists, as in a record that was read
+    return record if earlier is None else merged([earlier, record])
+
+
+def write_record(path: Path | None, record: Record) -> None:
     """Write what an experiment measured as JSON, all of it or nothing; without a path, nothing.
 
     Args:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bayeslim.experiments.k_tied.paper import PAPER
 from bayeslim.experiments.k_tied.part import CHOICES, Part, Splits, posterior_name
 from bayeslim.experiments.k_tied.training import Say, silent
-from bayeslim.experiments.record import check_joinable
+from bayeslim.experiments.record import begun, check_joinable
 
 __all__ = ["merged", "run"]
 
@@ -46,18 +43,8 @@ def run(
     Example:
         >>> record = run(*Mnist.quick("cpu"))
     """
-    device = data.train[0].device
-    record: dict[str, Any] = {
-        "part": part.name,
-        "config": asdict(part),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-        "torch": torch.__version__,
-        "paper": PAPER[part.name],
-        "runs": [],
-    }
-    record = json.loads(json.dumps(record))  # tuples are lists, as in a record that was read
-    if earlier is not None:
-        record = merged([earlier, record])
+    facts = {"part": part.name, "config": asdict(part), "paper": PAPER[part.name]}
+    record = begun(facts, data.train[0].device, earlier, merged)
     for k, seeds in _left(part, record["runs"]):
         folder = checkpoints and checkpoints / "-".join([part.name, posterior_name(k), *map(str, seeds)])
         label = f"{part.name} {posterior_name(k)} seeds {', '.join(map(str, seeds))}"

@@ -29,11 +29,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 
 from bayeslim.experiments.arguments import common_parser
-from bayeslim.experiments.record import write_record
+from bayeslim.experiments.record import begun, write_record
 from bayeslim.experiments.sparse_vd.finish import finished
 from bayeslim.experiments.sparse_vd.recipes import FINISHES, GOALS, PAPER, RECIPES, TOLERANCE
 from bayeslim.experiments.sparse_vd.table import table
@@ -71,22 +70,16 @@ def run(
         ValueError: if `earlier` was made with other settings.
     """
     train, test = images
-    device = train[0].device
-    record: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "config": asdict(config),
         "settings": config.comparable() | {"images": [len(train[0]), len(test[0])]},
         "recipes": {name: asdict(config.recipe(name)) for name in config.recipes},
         "finishes": {name: asdict(FINISHES[name]) for name in config.finishes},
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-        "torch": torch.__version__,
         "paper": PAPER[config.network],
         "goal": GOALS.get(config.network),
         "tolerance": {"error": TOLERANCE[config.network], "compression": TOLERANCE["compression"]},
-        "runs": [],
     }
-    record = json.loads(json.dumps(record))  # tuples are lists, as in a record that was read
-    if earlier is not None:
-        record = merged([earlier, record])
+    record = begun(facts, train[0].device, earlier, merged)
     done = {(one["recipe"], one["seed"]) for one in record["runs"]}
     for members in stacks(config, done):
         start = time.perf_counter()

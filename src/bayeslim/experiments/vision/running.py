@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from bayeslim.experiments.record import check_joinable
+from bayeslim.experiments.record import begun, check_joinable
 from bayeslim.experiments.vision.experiment import CHOICES, Experiment
 from bayeslim.experiments.vision.images import Splits
 from bayeslim.experiments.vision.training import Say, silent
@@ -46,19 +43,13 @@ def run(
     Example:
         >>> record = run(*Samplers.quick("cpu"))
     """
-    device = data.train.device
-    record: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "experiment": experiment.name,
         "config": asdict(experiment) | {"images": [len(data.train), len(data.test)]},
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-        "torch": torch.__version__,
         "paper": experiment.paper,
         "tolerance": experiment.tolerance,
-        "runs": [],
     }
-    record = json.loads(json.dumps(record))  # tuples are lists, as in a record that was read
-    if earlier is not None:
-        record = merged([earlier, record])
+    record = begun(facts, data.train.device, earlier, merged)
     done = {(one["method"], one["seed"]) for one in record["runs"]}
     for method, seed in ((method, seed) for seed in experiment.seeds for method in experiment.methods):
         if (method, seed) in done:
