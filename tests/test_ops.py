@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -125,3 +126,23 @@ def test_ops_compare_by_value() -> None:
     assert LinearOp() == LinearOp()
     assert ConvOp(1, (1,), (1,), (1,)) == ConvOp(1, (1,), (1,), (1,))
     assert ConvOp(1, (1,), (1,), (1,)) != ConvOp(1, (2,), (1,), (1,))
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+@pytest.mark.parametrize("padding", ["valid", 0, 1])
+def test_a_kernel_as_large_as_its_input(dimensions: int, padding: Any) -> None:
+    """Without padding it is a matrix; a batch, a single example, with and without bias."""
+    sizes, conv = (3, 4, 2)[:dimensions], (F.conv1d, F.conv2d, F.conv3d)[dimensions - 1]
+    amounts = padding if padding == "valid" else (padding,) * dimensions
+    op = ConvOp(dimensions, (1, 2, 1)[:dimensions], amounts, (1,) * dimensions)
+    torch.manual_seed(0)
+    weight, bias = torch.randn(5, 2, *sizes), torch.randn(5)
+    for x in (torch.randn(7, 2, *sizes), torch.randn(2, *sizes), torch.randn(7, 2, *(size + 2 for size in sizes))):
+        for own in (None, bias):
+            torch.testing.assert_close(op(x, weight, own), conv(x, weight, own, op.stride, amounts))
+
+
+def test_groups_are_not_one_matrix() -> None:
+    op = ConvOp(2, (1, 1), (0, 0), (1, 1), groups=2)
+    x, weight = torch.randn(7, 4, 3, 3), torch.randn(6, 2, 3, 3)
+    torch.testing.assert_close(op(x, weight), F.conv2d(x, weight, groups=2))

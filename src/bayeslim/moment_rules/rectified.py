@@ -55,16 +55,23 @@ def _forward(mean: Tensor, variance: Tensor, slope: float, outputs: int) -> tupl
         or mean.numel() <= PIECE
         or not (mean.is_contiguous() and variance.is_contiguous())
     ):
-        return _values(mean, variance, slope)[:outputs]
+        return _values(mean, variance, slope, outputs)
     whole = tuple(torch.empty_like(mean) for _ in range(outputs))
     for means, variances, *parts in zip(*(t.view(-1).split(PIECE) for t in (mean, variance, *whole)), strict=True):
-        for part, found in zip(parts, _values(means, variances, slope), strict=False):
-            part.copy_(found)
+        found = _values(means, variances, slope, outputs, (parts[0], parts[1]))
+        for part, value in zip(parts[2:], found[2:], strict=True):
+            part.copy_(value)
     return whole
 
 
-def _values(mean: Tensor, variance: Tensor, slope: float) -> tuple[Tensor, ...]:
-    """Mean, variance, `P` and `d / std`; with a slope also `E[max(x, 0)]`.
+def _values(
+    mean: Tensor,
+    variance: Tensor,
+    slope: float,
+    outputs: int,
+    out: tuple[Tensor, Tensor] | tuple[None, None] = (None, None),
+) -> tuple[Tensor, ...]:
+    """Mean, variance, `P`, `d / std` and `E[max(x, 0)]`, as many as are wanted; the first two into `out`, if given.
 
     Clamping is not in place: torch.vmap would loop over it.
     """
@@ -76,13 +83,15 @@ def _values(mean: Tensor, variance: Tensor, slope: float) -> tuple[Tensor, ...]:
     above = h / z
     density = torch.addcmul(z.new_full((), LOG_PEAK), z, z, value=-0.5).exp_()
     h = h.add_(density).relu()
-    fraction = torch.addcmul(above, z.sub_(h), h).clamp(0, 1).mul_(variance)
-    rectified = torch.addcmul(torch.add(mean, std, alpha=-far).relu(), h, std)
-    ratio = density.div_(std)
+    fraction = torch.addcmul(above, z.sub_(h), h).clamp(0, 1)
+    beyond = torch.add(mean, std, alpha=-far).relu()
     if a == 0:
-        return rectified, fraction, above, ratio
-    spread = variance * (a * a + 2 * a * b * above) + b * b * fraction
-    return a * mean + b * rectified, spread, above, ratio, rectified
+        found = torch.addcmul(beyond, h, std, out=out[0]), torch.mul(fraction, variance, out=out[1])
+        return found if outputs == 2 else (*found, above, density.div_(std))
+    rectified = torch.addcmul(beyond, h, std)
+    spread = torch.mul(a * a + 2 * a * b * above + b * b * fraction, variance, out=out[1])
+    found = torch.add(a * mean, rectified, alpha=b, out=out[0]), spread
+    return found if outputs == 2 else (*found, above, density.div_(std), rectified)
 
 
 class _Rectified(torch.autograd.Function):
