@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.experiments.sparse_vd import command as sparse_vd
+from bayeslim.experiments.sparse_vd import finish as finishing
 from bayeslim.experiments.sparse_vd import training
 from bayeslim.experiments.sparse_vd.command import Config, merged, run, stacks
 from bayeslim.experiments.sparse_vd.finish import SoftLabels, finished, soft_targets, tune_
@@ -25,6 +26,8 @@ from bayeslim.experiments.sparse_vd.recipes import (
     NETWORKS,
     PAPER,
     RECIPES,
+    USUAL,
+    Finish,
     Recipe,
     Tempered,
     bayesian_,
@@ -138,8 +141,8 @@ def test_small_networks_are_tuned_as_a_stack() -> None:
     for amount, model in zip((0.3, 0.6), models, strict=True):
         bl.prune_(model, bl.pruning.MAGNITUDE, amount=amount)
     dead = [layer.weight.mean() == 0 for model in models for layer in bayes_layers(model).values()]
-    tune_(CONFIG, models, [0, 1], (x, y))
-    tune_(CONFIG, models, [0, 1], (x, y), [torch.rand(40, 4).softmax(1) for _ in models])
+    tune_(CONFIG, Finish(tune=1), models, [0, 1], (x, y))
+    tune_(CONFIG, Finish(tune=2), models, [0, 1], (x, y), [torch.rand(40, 4).softmax(1) for _ in models])
     after = [layer.weight.mean() == 0 for model in models for layer in bayes_layers(model).values()]
     assert all(torch.equal(*pair) for pair in zip(dead, after, strict=True))
 
@@ -225,8 +228,7 @@ def test_tuning_keeps_pruned_weights_at_zero(distil: bool) -> None:
         bl.prune_(model, bl.pruning.MAGNITUDE, amount=amount)
     before = [copy.deepcopy(model) for model in models]
     soft = [soft_targets(model, train, 3) for model in models] if distil else None
-    config = dataclasses.replace(CONFIG, tune_lr=3e-3)
-    tune_(config, models, [0, 1], train, soft)
+    tune_(CONFIG, Finish(tune=1, lr=3e-3), models, [0, 1], train, soft)
     for old, new in zip(before, models, strict=True):
         for name, layer in bayes_layers(new).items():
             first = bayes_layers(old)[name].weight
@@ -263,7 +265,7 @@ def test_the_record(record: dict[str, Any]) -> None:
         "ard-4-first": 2,
     }
     for one in record["runs"]:
-        for finish in FINISHES:
+        for finish in USUAL:
             if "failed" in one[finish]:
                 continue
             result = one[finish]
@@ -377,6 +379,17 @@ def test_table_names_failures() -> None:
 
 def test_table_of_a_run(record: dict[str, Any]) -> None:
     assert table(record).count("| ard-4 |") >= 5
+
+
+def test_a_longer_finish_takes_more_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[tuple[int, float]] = []
+    monkeypatch.setattr(
+        finishing, "fit_many", lambda *args, **options: taken.append((options["epochs"], options["lr"]))
+    )
+    small = dataclasses.replace(CONFIG, finishes=("tuned", "longer", "harder-longer-distilled"))
+    models = train_lenets("lenet-300-100", [RECIPES["lenet-300-100"]["ard-4"].shortened(1)], [0], images()[0], 50)
+    finished(small, models, [0], images())
+    assert taken == [(3, 3e-4), (15, 1e-3), (15, 1e-3)]
 
 
 def test_kept_networks_are_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

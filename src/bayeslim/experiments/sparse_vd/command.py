@@ -11,7 +11,8 @@ several ways, each on a copy:
 - magnitude: weights with |mean| < 0.01 become zero (arXiv 1811.00596);
 - tuned: as pruned, then the means that are left are trained for ten more epochs without noise;
 - distilled: ditto, on targets that are half the label, half the prediction of the unpruned posterior;
-- harder, hardest: as tuned, with ln alpha > 1 and > -1.
+- harder, hardest: as tuned, with ln alpha > 1 and > -1;
+- longer, longer-distilled, harder-longer, harder-longer-distilled: fifty epochs at a larger learning rate, not ten.
 
 Compression is the papers': weights / weights that are not zero, biases not counted. Beside it stands what compaction
 makes of the network. Recipes are compared on the test images, as in the papers: sweep with some seeds, report others.
@@ -34,7 +35,7 @@ from rich.console import Console
 from bayeslim.experiments.arguments import common_parser
 from bayeslim.experiments.record import begun, write_record
 from bayeslim.experiments.sparse_vd.finish import finished
-from bayeslim.experiments.sparse_vd.recipes import FINISHES, GOALS, PAPER, RECIPES, TOLERANCE
+from bayeslim.experiments.sparse_vd.recipes import FINISHES, GOALS, PAPER, RECIPES, TOLERANCE, USUAL
 from bayeslim.experiments.sparse_vd.table import table
 from bayeslim.experiments.sparse_vd.training import Config, Data, load_images, train_lenets, train_vgg
 
@@ -153,7 +154,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--recipes", nargs="+", default=None, help="of the network, see RECIPES; default: all")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(Config.seeds))
     parser.add_argument("--epochs", type=int, default=None, help="instead of the recipes' own; ramps shrink with them")
-    parser.add_argument("--finishes", nargs="+", default=None, choices=FINISHES, help="default: all, vgg: two")
+    parser.add_argument(
+        "--finishes", nargs="+", default=None, choices=FINISHES, help=f"default: {' '.join(USUAL)}; vgg: two"
+    )
     parser.add_argument("--together", type=int, default=Config.together, help="networks in one stack, at most")
     parser.add_argument("--images", type=int, default=None, help="train on the first so many only")
     parser.add_argument(
@@ -166,7 +169,7 @@ def main(arguments: list[str] | None = None) -> None:
         write_record(chosen.out, record)
     else:
         names = tuple(chosen.recipes or RECIPES[chosen.network])
-        finishes = tuple(chosen.finishes or (("pruned", "magnitude") if chosen.network == "vgg" else FINISHES))
+        finishes = tuple(chosen.finishes or (("pruned", "magnitude") if chosen.network == "vgg" else USUAL))
         config = Config(chosen.network, names, tuple(chosen.seeds), chosen.epochs, finishes, together=chosen.together)
         counts = chosen.images, None
         if chosen.quick:

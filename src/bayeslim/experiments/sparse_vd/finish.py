@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import bayeslim as bl
-from bayeslim.experiments.sparse_vd.recipes import FINISHES
+from bayeslim.experiments.sparse_vd.recipes import FINISHES, Finish
 from bayeslim.experiments.sparse_vd.training import Config, Data
 from bayeslim.schedules import constant_then_linear
 from bayeslim.training import fit_many
@@ -34,7 +34,8 @@ def finished(
         alive = [place for place, fate in enumerate(fates) if "failed" not in fate]
         if finish.tune and alive:
             soft = [soft_targets(models[place], train, config.samples) for place in alive] if finish.distil else None
-            tune_(config, [copies[place] for place in alive], [seeds[place] for place in alive], train, soft)
+            tuned = [copies[place] for place in alive]
+            tune_(config, finish, tuned, [seeds[place] for place in alive], train, soft)
         for place, own in enumerate(found):
             own[name] = fates[place]
             if place in alive:
@@ -98,12 +99,18 @@ def soft_targets(model: nn.Module, data: Data, samples: int) -> Tensor:
 
 
 def tune_(
-    config: Config, models: Sequence[nn.Module], seeds: Sequence[int], data: Data, soft: Sequence[Tensor] | None = None
+    config: Config,
+    finish: Finish,
+    models: Sequence[nn.Module],
+    seeds: Sequence[int],
+    data: Data,
+    soft: Sequence[Tensor] | None = None,
 ) -> None:
     """Train the means that pruning has left, without noise or KL: all at once on the labels, or each on its targets.
 
     Args:
-        config: epochs and learning rate, which falls to 0 over the second half.
+        config: batch size, and the epochs that the finish multiplies.
+        finish: epochs and learning rate, which falls to 0 over the second half.
         models: pruned networks.
         seeds: of the order in which each sees the data.
         data: inputs and labels.
@@ -118,10 +125,10 @@ def tune_(
             stack,
             (x, targets),
             likelihood=likelihood,
-            epochs=config.tune_epochs,
-            pretrain_epochs=config.tune_epochs,
+            epochs=finish.tune * config.tune_epochs,
+            pretrain_epochs=finish.tune * config.tune_epochs,
             batch_size=config.batch_size,
-            lr=config.tune_lr,
+            lr=finish.lr,
             lr_schedule=constant_then_linear(0.5),
             seeds=own_seeds,
         )

@@ -78,7 +78,10 @@ class Finish:
 
     by: Literal["log alpha", "magnitude"] = "log alpha"
     threshold: float = 3.0
-    tune: bool = False
+    tune: int = 0
+    """Epochs, as multiples of the configuration's."""
+    lr: float = 3e-4
+    """Of the tuning; it falls to 0 over the second half."""
     distil: bool = False
     """Tune on targets that are half the label, half the prediction of the network before it was pruned."""
 
@@ -91,12 +94,18 @@ class Finish:
 FINISHES: dict[str, Finish] = {
     "pruned": Finish(),
     "magnitude": Finish("magnitude", 1e-2),
-    "tuned": Finish(tune=True),
-    "distilled": Finish(tune=True, distil=True),
-    "harder": Finish(threshold=1.0, tune=True),
-    "hardest": Finish(threshold=-1.0, tune=True),
+    "tuned": Finish(tune=1),
+    "distilled": Finish(tune=1, distil=True),
+    "harder": Finish(threshold=1.0, tune=1),
+    "hardest": Finish(threshold=-1.0, tune=1),
+    "longer": Finish(tune=5, lr=1e-3),
+    "longer-distilled": Finish(tune=5, lr=1e-3, distil=True),
+    "harder-longer": Finish(threshold=1.0, tune=5, lr=1e-3),
+    "harder-longer-distilled": Finish(threshold=1.0, tune=5, lr=1e-3, distil=True),
 }
 """Finish by name; every trained network gets all that are asked for, each on a copy."""
+USUAL = ("pruned", "magnitude", "tuned", "distilled", "harder", "hardest")
+"""The finishes of a LeNet where none are asked for."""
 
 GAMMAS = (0.505, 0.51, 0.52, 0.55, 0.6)
 COMMON = {

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import bayeslim as bl
-from bayeslim.experiments.sparse_vd.recipes import FINISHES, NETWORKS, RECIPES, Recipe, bayesian_, fresh
+from bayeslim.experiments.sparse_vd.recipes import FINISHES, NETWORKS, RECIPES, USUAL, Recipe, bayesian_, fresh
 from bayeslim.randomness import seeded
 from bayeslim.schedules import constant_then_linear, warmup_linear
 from bayeslim.storage import read_tensors, write_tensors
@@ -33,10 +33,9 @@ class Config:
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     epochs: int | None = None
     """Instead of the recipes' own."""
-    finishes: tuple[str, ...] = tuple(FINISHES)
+    finishes: tuple[str, ...] = USUAL
     batch_size: int = 100
     tune_epochs: int = 10
-    tune_lr: float = 3e-4
     samples: int = 20
     together: int = 14
     """Networks in one stack, at most."""
