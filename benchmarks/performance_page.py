@@ -202,8 +202,8 @@ def prediction(records: Records) -> str:
             work = f"{name}, {network}, {images_of(count)}, against one deterministic pass"
             rows.append([work, f"{1e3 * cost[name]['seconds']:.2f}", ratio(cost[name])])
     text = (
-        "LeNet-300-100 but where LeNet-5 is named; our side is a whole call of `bl.predict`; for moments also the pass alone, before the"
-        " likelihood draws outputs."
+        "LeNet-300-100 but where LeNet-5 is named; our side is a whole call of `bl.predict`; for moments also the pass"
+        " alone, before the likelihood draws outputs."
     )
     return section("Prediction", records, "predict", text, ["work", "ms", "ratio"], rows)
 

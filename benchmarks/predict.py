@@ -4,8 +4,8 @@
 
 LeNet-300-100. Many images: `bl.predict` with T samples against T deterministic passes (a tenth of them is timed).
 Few images: the same against a Python loop over samples, as one writes it by hand. Moments: one pass that propagates
-variances against one deterministic pass, also of LeNet-5. `graves` is trained by drawing weights, `ard` by drawing outputs; how they are
-sampled is left to `bl.predict`. All calls of a case take turns.
+variances against one deterministic pass, also of LeNet-5. `graves` is trained by drawing weights, `ard` by drawing
+outputs; how they are sampled is left to `bl.predict`. All calls of a case take turns.
 """
 
 import argparse
