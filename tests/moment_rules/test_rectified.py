@@ -60,3 +60,13 @@ def test_pieces_inside_vmap_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> No
     torch.testing.assert_close(found, expected)
     slopes = torch.func.grad(lambda m: rectified_moments(m, variance, 0.0)[0].sum())(mean)
     torch.testing.assert_close(slopes, torch.autograd.grad(expected[0].sum(), mean)[0])
+
+
+def test_gradients_pass_through_vmap() -> None:
+    """A stack of networks is differentiated around `torch.vmap`, inside which nothing seems to need gradients."""
+    mean, variance = inputs()
+    found = torch.vmap(lambda m, v: rectified_moments(m, v, 0.0))(mean, variance)
+    expected = rectified_moments(mean, variance, 0.0)
+    objectives = [(one[0] * one[1]).sum() for one in (found, expected)]
+    ours, theirs = (torch.autograd.grad(objective, (mean, variance)) for objective in objectives)
+    torch.testing.assert_close(ours, theirs)

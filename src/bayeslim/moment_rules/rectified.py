@@ -39,11 +39,19 @@ def rectified_moments(mean: Tensor, variance: Tensor, slope: float) -> tuple[Ten
         variance: the variances, same shape.
         slope: the slope below zero.
     """
-    if not (torch.is_grad_enabled() and (mean.requires_grad or variance.requires_grad)):
-        found = _forward(mean, variance, slope, 2)
-        return found[0], found[1]
-    output: Any = _Rectified.apply(mean, variance, slope)
+    output: Any = (
+        _Rectified.apply(mean, variance, slope)
+        if torch.is_grad_enabled() and _may_need_gradients(mean, variance)
+        else _forward(mean, variance, slope, 2)
+    )
     return output[0], output[1]
+
+
+def _may_need_gradients(*tensors: Tensor) -> bool:
+    """Whether one of them does; tensors inside torch.vmap do not tell, nor do all in compiled code."""
+    if torch.compiler.is_compiling() or get_interpreter_stack():
+        return True
+    return any(tensor.requires_grad for tensor in tensors)
 
 
 def _forward(mean: Tensor, variance: Tensor, slope: float, outputs: int) -> tuple[Tensor, ...]:
