@@ -126,7 +126,7 @@ class _Rectified(torch.autograd.Function):
         # With R = E[max(x, 0)]: dR = (P, d / 2s), dVar = (2 R (1 - P), P - R d / s) for (mean, variance).
         both = (rectified * of_variance).mul_(2)
         difference = of_mean - both
-        to_variance = (above * of_variance).addcmul_(ratio, difference, value=0.5)
+        to_variance = torch.addcmul(above * of_variance, ratio, difference, value=0.5)
         to_mean = difference.mul_(above).add_(both)
         if a != 0:
             mean, variance = inputs
