@@ -75,10 +75,10 @@ def costs_notes(record: Record) -> str:
     found = record["costs"]
     time, memory = (found["vdp, compiled"][key] / found["det, compiled"][key] for key in ("milliseconds", "peak_bytes"))
     eager = found["vdp, compiled"]["milliseconds"] / found["det, eager"]["milliseconds"]
-    return f"""A compiled step by moments takes {time:.1f} times as long as det's compiled one and {memory:.1f} times its
-    memory, as much as mean and variance of every activation must. Compiling does not help det here: against its eager
-    step it is {eager:.1f} times the time. The H200 above: 1.8 times the time and 2.0 times the memory of det's eager
-    step."""
+    return f"""A compiled step by moments takes {time:.1f} times as long as det's compiled one and {memory:.1f} times
+    its memory, as much as mean and variance of every activation must. Compiling does not help det here: against its
+    eager step it is {eager:.1f} times the time. The H200 above: 1.8 times the time and 2.0 times the memory of det's
+    eager step."""
 
 
 def priors(record: Record) -> str:
