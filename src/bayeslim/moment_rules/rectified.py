@@ -126,8 +126,10 @@ class _Rectified(torch.autograd.Function):
         # With R = E[max(x, 0)]: dR = (P, d / 2s), dVar = (2 R (1 - P), P - R d / s) for (mean, variance).
         both = (rectified * of_variance).mul_(2)
         difference = of_mean - both
-        to_variance = torch.addcmul(above * of_variance, ratio, difference, value=0.5)
+        through = ratio * difference
         to_mean = difference.mul_(above).add_(both)
+        del both  # so that no more than three tensors are held at once
+        to_variance = (above * of_variance).add_(through, alpha=0.5)
         if a != 0:
             mean, variance = inputs
             to_mean += a * gradients[0] + 2 * a * b * ratio * variance * gradients[1]
