@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -25,6 +26,7 @@ def finished(
     """The scores of trained networks, as they are and after every finish, each of which works on copies."""
     train, test = images
     found: list[dict[str, Any]] = [{"trained": _attempted(_errors, model, test, config.samples)} for model in models]
+    soft_of = functools.cache(lambda place: soft_targets(models[place], train, config.samples))
     for name in config.finishes:
         finish = FINISHES[name]
         copies = [copy.deepcopy(model) for model in models]
@@ -33,7 +35,7 @@ def finished(
         ]
         alive = [place for place, fate in enumerate(fates) if "failed" not in fate]
         if finish.tune and alive:
-            soft = [soft_targets(models[place], train, config.samples) for place in alive] if finish.distil else None
+            soft = [soft_of(place) for place in alive] if finish.distil else None
             tuned = [copies[place] for place in alive]
             tune_(config, finish, tuned, [seeds[place] for place in alive], train, soft)
         for place, own in enumerate(found):
