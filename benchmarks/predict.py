@@ -4,8 +4,9 @@
 
 LeNet-300-100. Many images: `bl.predict` with T samples against T deterministic passes (a tenth of them is timed).
 Few images: the same against a Python loop over samples, as one writes it by hand. Moments: one pass that propagates
-variances against one deterministic pass, also of LeNet-5. `graves` is trained by drawing weights, `ard` by drawing
-outputs; how they are sampled is left to `bl.predict`. All calls of a case take turns.
+variances against one deterministic pass, also of LeNet-5; on CUDA, where passes of small networks wait for the host,
+also both as CUDA graphs, as they are and compiled. `graves` is trained by drawing weights, `ard` by drawing outputs;
+how they are sampled is left to `bl.predict`. All calls of a case take turns.
 """
 
 import argparse
@@ -17,7 +18,9 @@ from harness import LENET, as_dicts, pace, run
 from torch import Tensor, nn
 
 import bayeslim as bl
+from bayeslim.export.moments import MomentsNetwork
 from bayeslim.timing import interleaved
+from bayeslim.training.replay import Replayed
 
 METHODS = ("graves", "ard")
 
@@ -46,6 +49,18 @@ def passes(plain: nn.Module, x: Tensor, count: int) -> Callable[[], object]:
     return several
 
 
+def ways(plain: nn.Module, vdp: nn.Module, x: Tensor) -> dict[str, dict[str, Callable[[], object]]]:
+    """A deterministic and a moments pass, by how they run: as they are, and on CUDA as graphs."""
+    networks = {"deterministic pass": plain, "moments": vdp}
+    known = {"": {name: passes(network, x, 1) for name, network in networks.items()}}
+    if x.is_cuda:
+        tensors = {"deterministic pass": plain, "moments": MomentsNetwork(vdp).to(x.device)}
+        compiled = {name: passes(torch.compile(network), x, 1) for name, network in tensors.items()}
+        for way, calls in ((", as one CUDA graph", known[""]), (", compiled, as one CUDA graph", compiled)):
+            known[way] = {name: Replayed(call, x.device) for name, call in calls.items()}
+    return known
+
+
 def measure(chosen: argparse.Namespace) -> dict[str, Any]:
     images, samples = (64, 20) if chosen.quick else (10_000, 200)
     settings = pace(chosen, 15)
@@ -72,9 +87,10 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
         ("LeNet-300-100", plain, models["vdp"], x),
         ("LeNet-5", convolutional, bayesian, x[:512].reshape(-1, 1, 28, 28)),
     ):
-        calls = {"deterministic pass": passes(det, batch, 1), "moments": passes(vdp, batch, 1)}
-        calls["moments, whole prediction"] = predicting(vdp, batch, samples, "moments")
-        moments[f"{name}, {len(batch)}"] = as_dicts(interleaved(calls, **settings))
+        for way, calls in ways(det, vdp, batch).items():
+            if not way:
+                calls["moments, whole prediction"] = predicting(vdp, batch, samples, "moments")
+            moments[f"{name}, {len(batch)}{way}"] = as_dicts(interleaved(calls, **settings))
     return {
         "what": "prediction",
         "network": LENET,

@@ -24,7 +24,8 @@ def normal_like(tensor: Tensor) -> Tensor:
 
 
 def _compiled() -> bool:
-    return torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+    # Not `torch.compiler.is_exporting()`, which torch 2.11 answers by True in everything that it compiles.
+    return torch.compiler.is_compiling() and not torch.compiler._is_exporting_flag
 
 
 def hashed_normal(seed: Tensor, shape: torch.Size | tuple[int, ...]) -> Tensor:

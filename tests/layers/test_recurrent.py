@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from bayeslim import bayesianize_, estimators, flipout, local_reparam, mean_only, moments, predict, using, weight_sample
 from bayeslim.gaussian import Gaussian as Propagated
-from bayeslim.layers import GRU, LSTM
+from bayeslim.layers import GRU, LSTM, scan
 from bayeslim.likelihoods import Gaussian
 from bayeslim.posteriors import MeanField
 from contracts.members import POSTERIORS, over
@@ -154,6 +154,44 @@ def test_gradients_are_those_of_the_drawn_weights(kind: str) -> None:
         assert bool(value.grad.any())
         seen |= {id(posterior.loc), id(posterior.log_scale)}
     assert seen == {id(parameter) for parameter in layer.parameters()}
+
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+
+
+@over("kind", KINDS)
+@over("options", ["plain", "three-layers-both", "without-bias"])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
+def test_the_fused_kernel_is_the_loop(kind: str, options: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outputs, states and gradients of the same draw."""
+    layer, x = bayesian(kind, **OPTIONS[options]).to(device), noise(6, 4, 5).to(device).requires_grad_()
+    weights, found = noise(6, 4, 7 * (1 + layer.bidirectional), seed=5).to(device), []
+    for fused in (True, False):
+        monkeypatch.setattr(scan, "_runs_fused", lambda cell, x, fused=fused: fused)
+        output, state = after(3, lambda: layer(x))
+        gradients = torch.autograd.grad((output * weights).sum(), [x, *layer.parameters()])
+        found.append((output, state, gradients))
+    assert_same(found[0], found[1], 1e-12)
+
+
+@over("kind", KINDS)
+def test_where_the_kernel_runs(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole sequences of numbers; not lengths, moments, autocast, vmap or a compiler."""
+    calls: list[int] = []
+    kernel = getattr(torch, kind.lower())
+    layer = bayesian(kind).float()
+    monkeypatch.setattr(type(layer), "fused", staticmethod(lambda *given: calls.append(1) or kernel(*given)))
+    x = noise(3, 2, 5).float()
+    layer(x)
+    assert calls == [1]
+    layer(pack_padded_sequence(x, torch.tensor([3, 1])))
+    with using(layer, moments):
+        layer(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        layer(x)
+    torch.vmap(lambda one: layer(one)[0], randomness="different")(x.expand(2, 3, 2, 5))
+    torch.export.export(layer, (x,))
+    assert calls == [1]
 
 
 @over("kind", KINDS)

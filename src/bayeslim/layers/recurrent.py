@@ -10,23 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from bayeslim.estimators import moments, taylor_moments
 from bayeslim.layers.base import BayesLayer
 from bayeslim.layers.linear import Linear
+from bayeslim.layers.scan import Cell, State, scan
 from bayeslim.moment_rules.shapes import cat, stack
 from bayeslim.ops import LinearOp
 
 __all__ = ["GRU", "LSTM"]
-
-State = tuple[Tensor, ...]
-
-
-class _Cell(nn.Module):
-    """The two weights of one layer and direction: `input` (gates, in) and `hidden` (gates, hidden)."""
-
-    def __init__(self, input: BayesLayer, hidden: BayesLayer) -> None:
-        super().__init__()
-        self.input, self.hidden = input, hidden
 
 
 class _Recurrent(nn.Module, ABC):
@@ -34,12 +24,14 @@ class _Recurrent(nn.Module, ABC):
 
     The weights are drawn once per forward pass and used at every time step, whichever sampling estimator
     is set; `mean_only` uses their means, and `moments` takes the time steps as independent. torch's fused kernels
-    are not used, because they block `vmap` and `torch.compile(fullgraph=True)`; the input products of all time
-    steps are still one matrix product.
+    run the drawn weights where they can; they block `vmap` and `torch.compile(fullgraph=True)` and know no lengths,
+    where a loop over time steps does the same, the input products of all steps still in one matrix product.
     """
 
     plain_type: ClassVar[type[nn.RNNBase]]
     states: ClassVar[int]
+    fused: ClassVar[Callable[..., tuple[Tensor, ...]]]
+    """torch's kernel of one layer in one direction."""
 
     def __init__(
         self,
@@ -85,7 +77,7 @@ class _Recurrent(nn.Module, ABC):
         self.cells = nn.ModuleList(self._cell(plain, suffix, bayes) for suffix in suffixes)
 
     @abstractmethod
-    def _cell(self, plain: nn.RNNBase, suffix: str, bayes: dict[str, Any]) -> _Cell:
+    def _cell(self, plain: nn.RNNBase, suffix: str, bayes: dict[str, Any]) -> Cell:
         """The cell around the weights of `plain` with this suffix."""
 
     @abstractmethod
@@ -137,8 +129,8 @@ class _Recurrent(nn.Module, ABC):
             for direction in range(directions):
                 number = index * directions + direction
                 initial = tuple(part[number] for part in start)
-                cell = cast(_Cell, self.cells[number])
-                output, final = self._scan(cell, x, initial, valid, backwards=direction == 1)
+                cell = cast(Cell, self.cells[number])
+                output, final = scan(cell, x, initial, valid, direction == 1, self._step, type(self).fused)
                 outputs.append(output)
                 finals.append(final)
             x = cat(outputs, dim=-1)
@@ -146,23 +138,6 @@ class _Recurrent(nn.Module, ABC):
                 x = self.dropout(x)
         stacked = tuple(stack(parts) for parts in zip(*finals, strict=True))
         return x, stacked if self.states > 1 else stacked[0]
-
-    def _scan(
-        self, cell: _Cell, x: Tensor, state: State, valid: Tensor | None, backwards: bool
-    ) -> tuple[Tensor, State]:
-        """One direction; past the end of a sequence the state stands still and the output is zero."""
-        gates, from_hidden = _one_draw(cell.input)(x), _one_draw(cell.hidden)
-        outputs: list[Tensor] = []
-        order = range(len(x) - 1, -1, -1) if backwards else range(len(x))
-        for time in order:
-            new = self._step(gates[time], state, from_hidden)
-            if valid is None:
-                state, output = new, new[0]
-            else:
-                state = tuple(torch.where(valid[time], a, b) for a, b in zip(new, state, strict=True))
-                output = torch.where(valid[time], new[0], 0.0)
-            outputs.append(output)
-        return stack(outputs[::-1] if backwards else outputs), state
 
     def _start(self, x: Tensor, state: Any) -> State:
         if state is None:
@@ -205,7 +180,7 @@ class _Recurrent(nn.Module, ABC):
     def _halves(self) -> Iterator[tuple[str, str, BayesLayer]]:
         """The suffix and half of torch's parameter names, and the layer that stands for them."""
         directions = 2 if self.bidirectional else 1
-        for number, cell in enumerate(cast(list[_Cell], self.cells)):
+        for number, cell in enumerate(cast(list[Cell], self.cells)):
             suffix = f"l{number // directions}{'_reverse' if number % directions else ''}"
             yield suffix, "ih", cell.input
             yield suffix, "hh", cell.hidden
@@ -215,14 +190,6 @@ class _Recurrent(nn.Module, ABC):
         for suffix, half, layer in self._halves():
             bias = getattr(plain, f"bias_{half}_{suffix}") if self.bias else None
             yield layer, getattr(plain, f"weight_{half}_{suffix}"), bias
-
-
-def _one_draw(layer: BayesLayer) -> Callable[[Tensor], Tensor]:
-    """The map of `layer` for a whole pass, with one draw for all calls; moments have nothing to draw."""
-    if layer.estimator in (moments, taylor_moments):
-        return layer
-    weight, bias = layer.draw()
-    return lambda x: nn.functional.linear(x, weight, bias)
 
 
 def _places(packed: PackedSequence) -> tuple[Tensor, Tensor]:
@@ -245,13 +212,14 @@ class LSTM(_Recurrent):
 
     plain_type = nn.LSTM
     states = 2
+    fused = staticmethod(torch.lstm)
 
-    def _cell(self, plain: nn.RNNBase, suffix: str, bayes: dict[str, Any]) -> _Cell:
+    def _cell(self, plain: nn.RNNBase, suffix: str, bayes: dict[str, Any]) -> Cell:
         weights = getattr(plain, f"weight_ih_{suffix}"), getattr(plain, f"weight_hh_{suffix}")
         bias = None
         if plain.bias:
             bias = getattr(plain, f"bias_ih_{suffix}") + getattr(plain, f"bias_hh_{suffix}")
-        return _Cell(
+        return Cell(
             Linear.around(LinearOp(), weights[0], bias, **bayes),
             Linear.around(LinearOp(), weights[1], None, **bayes),
         )
@@ -275,8 +243,9 @@ class GRU(_Recurrent):
 
     plain_type = nn.GRU
     states = 1
+    fused = staticmethod(torch.gru)
 
-    def _cell(self, plain: nn.RNNBase, suffix: str, bayes: dict[str, Any]) -> _Cell:
+    def _cell(self, plain: nn.RNNBase, suffix: str, bayes: dict[str, Any]) -> Cell:
         halves = [
             Linear.around(
                 LinearOp(),
@@ -286,7 +255,7 @@ class GRU(_Recurrent):
             )
             for half in ("ih", "hh")
         ]
-        return _Cell(*halves)
+        return Cell(*halves)
 
     def _step(self, gates: Tensor, state: State, from_hidden: Callable[[Tensor], Tensor]) -> State:
         (hidden,) = state
