@@ -69,6 +69,18 @@ def test_eager_code_draws_from_torch() -> None:
     assert torch.equal(found, torch.randn(2, 3, dtype=torch.float64))
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_compiled_cuda_code_hashes_the_same_numbers() -> None:
+    seed = torch.tensor([3, -5], dtype=torch.int32)
+    found = torch.compile(hashed_normal, fullgraph=True)(seed.cuda(), (300, 4096))
+    torch.testing.assert_close(found.cpu(), hashed_normal(seed, (300, 4096)), rtol=1e-4, atol=1e-5)
+    draw = torch.compile(lambda like: 2 * normal_like(like), fullgraph=True)
+    torch.manual_seed(1)
+    first = draw(found.bfloat16())
+    assert first.dtype == torch.bfloat16 and abs(first.float().std().item() - 2) < 0.02
+    assert not torch.equal(first, draw(found.bfloat16()))
+
+
 def test_compiled_code_draws_anew_and_follows_the_seed() -> None:
     draw = torch.compile(normal_like, fullgraph=True)
     like = torch.zeros(1000, dtype=torch.float64)

@@ -50,7 +50,8 @@ def hashed_normal(seed: Tensor, shape: torch.Size | tuple[int, ...]) -> Tensor:
     kind = torch.int32 if seed.is_cuda else torch.int64
     first, stream = seed if seed.is_cuda else seed.long() & WORD
     place = torch.arange(math.prod(shape), dtype=kind, device=seed.device)
-    bits = _hash(_times(place, WEYL) ^ first, stream)
+    # Multiplied as it is, the place would be an index to the compiler, whose strides overflow.
+    bits = _hash(_times(place ^ stream, WEYL) ^ first, stream)
     radius = torch.sqrt(-2 * torch.log((bits & 0xFFFF).float() * 2.0**-16 + 2.0**-17))
     return (radius * _sine(_shifted(bits, 16).float() * 2.0**-16 - (0.5 - 2.0**-17))).view(shape)
 
