@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import bayeslim as bl
-from bayeslim.experiments import k_tied
+from bayeslim.experiments import experiment, k_tied
 from bayeslim.experiments.k_tied import PAPER, Imdb, Mnist
 from bayeslim.experiments.k_tied.paper import rows
 from bayeslim.posteriors import KTied, MeanField
@@ -23,7 +23,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 
 @pytest.fixture(scope="module")
 def record() -> dict[str, Any]:
-    return k_tied.run(PART, DATA)
+    return experiment.run(PART, DATA)
 
 
 def test_the_record(record: dict[str, Any]) -> None:
@@ -68,7 +68,7 @@ def test_the_networks_learn(record: dict[str, Any]) -> None:
 
 def test_runs_are_reproducible() -> None:
     small = dataclasses.replace(PART, ranks=(2,), epochs=2, seeds=(3,))
-    first, second = (k_tied.run(small, DATA)["runs"][0] for _ in range(2))
+    first, second = (experiment.run(small, DATA)["runs"][0] for _ in range(2))
     assert first | {"seconds": 0} == second | {"seconds": 0}
     assert "truncated" not in first
 
@@ -101,49 +101,9 @@ def test_the_table_shows_ours_beside_the_papers(record: dict[str, Any]) -> None:
     assert "±" not in k_tied.table(alone)
 
 
-def test_records_of_seeds_and_ranks_merge(record: dict[str, Any]) -> None:
-    parts = [
-        record | {"config": record["config"] | {"seeds": (seed,)}, "runs": record["runs"][4 * seed : 4 * seed + 4]}
-        for seed in (0, 1)
-    ]
-    joined = k_tied.merged(parts)
-    assert joined["runs"] == record["runs"]
-    assert joined["config"]["seeds"] == [0, 1] and joined["config"]["ranks"] == [0, 1, 2, 3]
-    assert k_tied.table(joined) == k_tied.table(record)
-
-
-def test_the_command_line_merges_files(
-    record: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for seed in (0, 1):
-        part = record | {"config": record["config"] | {"seeds": (seed,)}, "runs": record["runs"][4 * seed :][:4]}
-        (tmp_path / f"{seed}.json").write_text(json.dumps(part))
-    files = [str(tmp_path / f"{seed}.json") for seed in (0, 1)]
-    k_tied.main(["--merge", *files, "--out", str(tmp_path / "all" / "both.json")])
-    assert json.loads((tmp_path / "all" / "both.json").read_text())["runs"] == record["runs"]
-    assert "| 2-tied |" in capsys.readouterr().out
-
-
-def test_records_of_other_settings_do_not_merge(record: dict[str, Any]) -> None:
-    other = record | {"config": record["config"] | {"lr": 1.0}}
-    with pytest.raises(ValueError, match=r"cannot be joined: `lr` is 0\.02 in one and 1\.0 in another"):
-        k_tied.merged([record, other])
+def test_records_of_other_parts_do_not_merge(record: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="`part` is mnist in one and imdb in another"):
-        k_tied.merged([record, record | {"part": "imdb"}])
-
-
-def test_a_run_that_is_in_two_records_counts_once(record: dict[str, Any]) -> None:
-    assert k_tied.merged([record, record])["runs"] == record["runs"]
-
-
-def test_an_interrupted_run_goes_on(record: dict[str, Any]) -> None:
-    """What the earlier record holds is kept as it is, the rest is what it would have been."""
-    kept = [run | {"seconds": -1.0} for run in record["runs"][:6]]
-    sizes: list[int] = []
-    found = k_tied.run(PART, DATA, earlier=record | {"runs": kept}, save=lambda grown: sizes.append(len(grown["runs"])))
-    assert sizes == [7, 8]
-    assert found["runs"][:6] == kept
-    assert [run | {"seconds": 0} for run in found["runs"]] == [run | {"seconds": 0} for run in record["runs"]]
+        Mnist.merged([record, record | {"part": "imdb"}])
 
 
 def test_the_stored_results_are_of_this_code() -> None:
@@ -152,7 +112,7 @@ def test_the_stored_results_are_of_this_code() -> None:
     assert stored["config"] == json.loads(json.dumps(dataclasses.asdict(Mnist())))
     assert stored["paper"] == json.loads(json.dumps(PAPER["mnist"]))
     assert "| 2-tied | 0.574 ± 0.013 (0.52) |" in k_tied.table(stored)
-    assert k_tied.merged([stored, stored | {"part": "mnist"}])["runs"] == stored["runs"]
+    assert Mnist.merged([stored, stored | {"part": "mnist"}])["runs"] == stored["runs"]
 
 
 def test_the_command_line_runs_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -166,7 +126,7 @@ def test_the_command_line_runs_and_goes_on(tmp_path: Path, capsys: pytest.Captur
     assert "2-tied seed" not in capsys.readouterr().out
     second = json.loads(out.read_text())
     assert [run["posterior"] for run in second["runs"]] == ["2-tied", "mean-field"]
-    assert second["runs"][0] == first["runs"][0] and second["config"]["ranks"] == [0, 2]
+    assert second["runs"][0] == first["runs"][0] and second["config"]["ranks"] == [2, 0]
 
 
 def test_foreign_settings_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import bayeslim as bl
 from bayeslim.data import TextData
 from bayeslim.data.images import ImageData
-from bayeslim.experiments import k_tied
+from bayeslim.experiments import experiment, k_tied
 from bayeslim.experiments.k_tied import Cifar10, Cifar100, Imdb, Resnet, imdb
 from bayeslim.experiments.k_tied.imdb import made_texts
 from bayeslim.experiments.k_tied.part import Part
@@ -71,7 +71,7 @@ def test_small_networks_learn(name: str, narrow: None) -> None:
         part = dataclasses.replace(part, epochs=20, lr=0.01)
     if name == "resnet":
         part = dataclasses.replace(part, epochs=15, lr=0.02)
-    record = k_tied.run(part, data)
+    record = experiment.run(part, data)
     check(record, part)
     for run in record["runs"]:
         assert run["validation"].keys() == run["annealed"].keys() and run["validation"] != run["annealed"]
@@ -82,15 +82,6 @@ def test_small_networks_learn(name: str, narrow: None) -> None:
 def test_the_quick_form_of_the_papers_networks(name: str, tmp_path: Path) -> None:
     k_tied.main(["--part", name, "--quick", "--out", str(tmp_path / "record.json")])
     check(json.loads((tmp_path / "record.json").read_text()), k_tied.PARTS[name].quick("cpu")[0])
-
-
-def test_seeds_of_the_lstm_train_side_by_side() -> None:
-    part, data = Imdb.quick("cpu")
-    record = k_tied.run(dataclasses.replace(part, epochs=1, ranks=(2,), seeds=(0, 1, 2)), data)
-    assert [run["networks_at_once"] for run in record["runs"]] == [3, 3, 3]
-    assert len({run["annealed"]["nelbo"] for run in record["runs"]}) == 3
-    part = dataclasses.replace(part, epochs=1, ranks=(2,), seeds=(0, 1, 2, 3))
-    assert k_tied.run(part, data, earlier=record)["runs"][3]["networks_at_once"] == 1
 
 
 @pytest.mark.parametrize("k", [0, 2])
@@ -157,7 +148,7 @@ def test_scales_of_the_resnet_stay_below_their_bound(narrow: None) -> None:
     part = dataclasses.replace(part, raw_scale=-2.0, lr=0.1, epochs=3)
     torch.manual_seed(0)
     model = part.build(0)
-    part.fit_([model], 0, [0], data, None, lambda text: None)
+    part.fit_(model, 0, 0, data, None, lambda text: None)
     scales = torch.cat([layer.variance().sqrt().flatten() for layer in mean_fields(model)])
     assert math.log(1.2) == MAX_SCALE
     assert scales.max().item() == pytest.approx(MAX_SCALE, rel=1e-5)

@@ -1,8 +1,7 @@
-"""How the k-tied experiment trains: checkpoints, seeds side by side, precision."""
+"""How the k-tied experiment trains: checkpoints, seeds, precision."""
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 import bayeslim as bl
-from bayeslim.experiments.k_tied import training
+from bayeslim.experiments import training
 from bayeslim.experiments.k_tied.part import made_images
 from bayeslim.experiments.k_tied.training import ForTensorCores, train
+from bayeslim.randomness import derived_seed
 from bayeslim.schedules import constant, staircase
 
 DATA = made_images((8,), 3, (50, 10, 10), "cpu").train
@@ -21,20 +21,17 @@ OPTIONS: dict[str, Any] = {"epochs": 4, "batch_size": 16, "lr": 0.01, "likelihoo
 STEPS = 4 * 4
 
 
-def network(seed: int = 0) -> nn.Module:
-    torch.manual_seed(seed)
+def network() -> nn.Module:
+    torch.manual_seed(0)
     return bl.mlp([8, 6, 3], method="graves")
 
 
-def tensors(model: nn.Module) -> list[Tensor]:
+def trained(**options: Any) -> list[Tensor]:
+    """The parameters of a trained network."""
+    model = network()
+    chosen: dict[str, Any] = OPTIONS | {"seed": 0, "annealing": constant()} | options
+    train(model, DATA, **chosen)
     return [parameter.detach().clone() for parameter in model.parameters()]
-
-
-def trained(seeds: tuple[int, ...] = (0,), **options: Any) -> list[nn.Module]:
-    models = [network(seed) for seed in seeds]
-    chosen: dict[str, Any] = OPTIONS | {"annealing": constant()} | options
-    train(models, DATA, seeds=seeds, **chosen)
-    return models
 
 
 class Interruption(Exception):
@@ -42,7 +39,7 @@ class Interruption(Exception):
 
 
 def test_the_facts() -> None:
-    facts = train([network()], DATA, seeds=[0], annealing=staircase(0.005, every=5), **OPTIONS)
+    facts = train(network(), DATA, seed=0, annealing=staircase(0.005, every=5), **OPTIONS)
     assert facts["steps"] == STEPS and facts["networks_at_once"] == 1 and facts["precision"] == "float32"
     assert facts["kl_weight"] == pytest.approx(0.005 * 15)  # the last step is number 15
     assert facts["step_milliseconds"] > 0
@@ -52,7 +49,7 @@ def test_an_interrupted_training_ends_as_one_that_never_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
-    whole = tensors(trained()[0])
+    whole = trained()
     count = 0
 
     def stop() -> None:
@@ -64,7 +61,7 @@ def test_an_interrupted_training_ends_as_one_that_never_stopped(
     with pytest.raises(Interruption):
         trained(folder=tmp_path, after_step=stop)
     said: list[str] = []
-    resumed = tensors(trained(folder=tmp_path, say=said.append)[0])
+    resumed = trained(folder=tmp_path, say=said.append)
     assert said[0] == "going on after epoch 2"
     for one, other in zip(whole, resumed, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
@@ -75,30 +72,34 @@ def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path, monkeypatch: 
     trained(folder=tmp_path, settings={"prior_std": 0.2})
     with pytest.raises(ValueError, match=r"prior_std=0\.2, now 0\.3"):
         trained(folder=tmp_path, settings={"prior_std": 0.3})
+    with pytest.raises(ValueError, match="seed=0, now 1"):
+        trained(folder=tmp_path, seed=1)
 
 
-def test_without_noise_a_network_does_not_depend_on_its_neighbours() -> None:
-    """Each seed has its own order of the data."""
-    models: dict[int, nn.Module] = {seed: network(0) for seed in (3, 4)}
-    alone = {seed: copy.deepcopy(model) for seed, model in models.items()}
-    for kind in (models, alone):
-        for model in kind.values():
-            for layer in model.modules():
-                if isinstance(layer, bl.layers.BayesLayer):
-                    layer.estimator = bl.mean_only
-    options: dict[str, Any] = OPTIONS | {"annealing": constant()}
-    train(list(models.values()), DATA, seeds=list(models), **options)
-    for seed, model in alone.items():
-        train([model], DATA, seeds=[seed], **options)
-        for one, other in zip(tensors(model), tensors(models[seed]), strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
-    assert not torch.allclose(tensors(models[3])[0], tensors(models[4])[0])
+def test_a_seed_has_its_own_order_of_the_data() -> None:
+    """Plain Adam in this order ends where the training without noise does; another seed ends elsewhere."""
+    model, expected = network(), network()
+    for layer in (*model.modules(), *expected.modules()):
+        if isinstance(layer, bl.layers.BayesLayer):
+            layer.estimator = bl.mean_only
+    train(model, DATA, seed=3, annealing=constant(), **OPTIONS)
+    (x, y), optimizer = DATA, torch.optim.Adam(expected.parameters(), 0.01)
+    for epoch in range(4):
+        order = torch.randperm(50, generator=torch.Generator().manual_seed(derived_seed(3, epoch)))
+        for rows in order.split(16):
+            optimizer.zero_grad()
+            bl.nelbo(expected, x[rows], y[rows], likelihood=bl.Categorical(), num_data=50).loss.backward()
+            optimizer.step()
+    for one, other in zip(model.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    first, second = (trained(seed=seed)[0] for seed in (3, 4))
+    assert not torch.allclose(first, second)
 
 
 def test_training_leaves_the_random_state_alone() -> None:
-    models = [network()]
+    model = network()
     state = torch.random.get_rng_state()
-    train(models, DATA, seeds=[0], annealing=constant(), **OPTIONS)
+    train(model, DATA, seed=0, annealing=constant(), **OPTIONS)
     assert torch.equal(state, torch.random.get_rng_state())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,9 +12,9 @@ import torch
 from torch import nn
 
 import bayeslim as bl
+from bayeslim.experiments import experiment, training
 from bayeslim.experiments.spread import spread
-from bayeslim.experiments.vision import running, samplers, training
-from bayeslim.experiments.vision.running import merged
+from bayeslim.experiments.vision import samplers
 from bayeslim.experiments.vision.samplers import METHODS, PAPER, Samplers, sparsity
 from bayeslim.experiments.vision.samplers_table import table
 from bayeslim.optim import CVAdam
@@ -26,7 +25,7 @@ SMALL = replace(SMALL, methods=("cvadam", "dfp-90", "sgd"), seeds=(0, 1))
 
 @pytest.fixture(scope="module")
 def record() -> dict[str, Any]:
-    return running.run(SMALL, DATA)
+    return experiment.run(SMALL, DATA)
 
 
 def test_the_record(record: dict[str, Any]) -> None:
@@ -89,30 +88,13 @@ def test_an_interrupted_pruning_ends_as_one_that_never_stopped(
 
     only = replace(SMALL, methods=("dfp-90",), seeds=(0,))
     with pytest.raises(KeyboardInterrupt):
-        running.run(only, DATA, checkpoints=tmp_path, say=stop)
+        experiment.run(only, DATA, checkpoints=tmp_path, say=stop)
     said: list[str] = []
-    found = running.run(only, DATA, checkpoints=tmp_path, say=said.append)["runs"][0]
-    assert said[0] == "dfp-90 seed 0: going on after epoch 4"
+    found = experiment.run(only, DATA, checkpoints=tmp_path, say=said.append)["runs"][0]
+    assert said[0] == "samplers-cifar dfp-90 seed 0: going on after epoch 4"
     whole = next(run for run in record["runs"] if run["method"] == "dfp-90" and run["seed"] == 0)
     timed = {"seconds", "epoch_seconds"}
     assert {k: v for k, v in found.items() if k not in timed} == {k: v for k, v in whole.items() if k not in timed}
-
-
-def test_runs_of_an_earlier_record_are_kept(record: dict[str, Any]) -> None:
-    saved: list[int] = []
-    earlier = record | {"runs": [run for run in record["runs"] if run["method"] != "sgd" or run["seed"] != 1]}
-    again = running.run(
-        SMALL, DATA, earlier=copy.deepcopy(earlier), save=lambda found: saved.append(len(found["runs"]))
-    )
-    assert again["runs"][:-1] == earlier["runs"] and saved == [6]
-    assert again["runs"][-1]["losses"] == record["runs"][-1]["losses"]
-
-
-def test_other_settings_do_not_mix(record: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="`epochs` is 6 in one and 7 in another; write them to different files"):
-        running.run(replace(SMALL, epochs=7), DATA, earlier=record)
-    with pytest.raises(ValueError, match="`experiment` is samplers-cifar in one and vdp-cifar in another"):
-        merged([record, record | {"experiment": "vdp-cifar"}])
 
 
 def test_the_table_shows_ours_beside_the_papers(record: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import bayeslim as bl
+from bayeslim.experiments import training as checkpointing
 from bayeslim.experiments.vision import scoring, training
 from bayeslim.experiments.vision.images import made_images
 from bayeslim.experiments.vision.scoring import Collected, predicted, scores
@@ -115,7 +116,7 @@ def test_gradients_have_the_strides_of_their_parameters() -> None:
 def test_an_interrupted_training_ends_as_one_that_never_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(checkpointing, "CHECKPOINT_SECONDS", 0.0)
     whole, stopped, resumed = network(), network(), network()
     trained(whole)
     kept = Collected(1, 2, 2)
@@ -149,7 +150,7 @@ def test_checkpoints_are_not_written_all_the_time(tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_run_is_refused(
     change: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(checkpointing, "CHECKPOINT_SECONDS", 0.0)
     options: dict[str, Any] = {"folder": tmp_path, "settings": {"k": 1}}
     trained(network(), **options)
     with pytest.raises(ValueError, match=message):

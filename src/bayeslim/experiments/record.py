@@ -11,9 +11,10 @@ import torch
 
 from bayeslim.storage import write_atomically
 
-__all__ = ["begun", "check_joinable", "write_record"]
+__all__ = ["Record", "begun", "check_joinable", "write_record"]
 
 Record = dict[str, Any]
+"""What JSON can hold: settings, facts, and a list of runs."""
 
 
 def begun(

@@ -21,7 +21,6 @@ from bayeslim.experiments.k_tied.mnist import Mnist
 from bayeslim.experiments.k_tied.paper import PAPER
 from bayeslim.experiments.k_tied.part import Part, Splits
 from bayeslim.experiments.k_tied.resnet import Resnet
-from bayeslim.experiments.k_tied.running import merged, run
 from bayeslim.experiments.k_tied.table import table
 
 __all__ = [
@@ -35,7 +34,5 @@ __all__ = [
     "Resnet",
     "Splits",
     "main",
-    "merged",
-    "run",
     "table",
 ]

@@ -11,7 +11,6 @@ Learning rate and prior are to be chosen on the validation scores from the paper
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -76,14 +75,10 @@ class Cifar100(Part):
             overrides={name: {"posterior": tied} for name in DENSE},
         )
 
-    def training(self, models: Sequence[nn.Module]) -> dict[str, Any]:
-        """Classes and the staircase; stacked convolutions would be grouped ones, which are slow."""
-        return {
-            "likelihood": bl.Categorical(),
-            "annealing": bl.schedules.staircase(self.anneal_rate),
-            "precision": self.precision,
-            "vectorised": False,
-        }
+    def training(self, model: nn.Module) -> dict[str, Any]:
+        """Classes and the staircase."""
+        annealing = bl.schedules.staircase(self.anneal_rate)
+        return {"likelihood": bl.Categorical(), "annealing": annealing, "precision": self.precision}
 
 
 @dataclass(frozen=True)

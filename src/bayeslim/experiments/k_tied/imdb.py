@@ -4,7 +4,7 @@ Embedding of 20 000 words, LSTM 128, one logit, on the last 80 words of a review
 LSTM and of the last layer are Bayesian, the embedding and the biases point estimates; k-tied in the two kernels of the
 LSTM, the last one has a single row, which has no rank. One draw of the weights serves all time steps. N(0, prior_std^2)
 prior, Adam, batch 128, the last 5000 of the shuffled training reviews held out. KL weight min(1, 100 rate
-floor(step / 100)), which is 1 from step 20 000 (epoch 128) on. The seeds train side by side.
+floor(step / 100)), which is 1 from step 20 000 (epoch 128) on.
 
 Kernels start as the paper says (He), the point estimates as in Keras: embedding U(-0.05, 0.05), biases 0 but 1 for the
 forget gate. Learning rate and prior are to be chosen on the validation scores from the paper's grids, 1e-4 to 3e-3 and
@@ -14,7 +14,6 @@ forget gate. Learning rate and prior are to be chosen on the validation scores f
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -40,7 +39,6 @@ class Imdb(Part):
     """Settings."""
 
     name: ClassVar[str] = "imdb"
-    side_by_side: ClassVar[bool] = True
 
     vocabulary: int = 20_000
     length: int = 80
@@ -101,7 +99,7 @@ class Imdb(Part):
             overrides={"head": {"posterior": mean_field}},
         )
 
-    def training(self, models: Sequence[nn.Module]) -> dict[str, Any]:
+    def training(self, model: nn.Module) -> dict[str, Any]:
         """Two classes and the staircase."""
         return {"likelihood": bl.Bernoulli(), "annealing": bl.schedules.staircase(self.anneal_rate)}
 

@@ -13,7 +13,6 @@ budget:
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -25,7 +24,7 @@ import bayeslim as bl
 from bayeslim.analysis import GradientSNR
 from bayeslim.experiments.k_tied.part import Part, Splits, made_images
 from bayeslim.experiments.k_tied.scoring import Data, score
-from bayeslim.experiments.k_tied.training import Say
+from bayeslim.experiments.training import Say
 from bayeslim.posteriors import KTied, MeanField
 from bayeslim.randomness import derived_seed, seeded
 from bayeslim.schedules import Progress
@@ -84,30 +83,25 @@ class Mnist(Part):
             bias_posterior=functools.partial(MeanField, scale=scale),
         )
 
-    def training(self, models: Sequence[nn.Module]) -> dict[str, Any]:
+    def training(self, model: nn.Module) -> dict[str, Any]:
         """Classes and the staircase."""
         return {"likelihood": bl.Categorical(), "annealing": bl.schedules.staircase(self.anneal_rate)}
 
-    def fit_(
-        self, models: Sequence[nn.Module], k: int, seeds: Sequence[int], data: Splits, folder: Path | None, say: Say
-    ) -> list[dict[str, Any]]:
-        """Train the networks with annealing, and beside each one a second network without, which is probed."""
+    def fit_(self, model: nn.Module, k: int, seed: int, data: Splits, folder: Path | None, say: Say) -> dict[str, Any]:
+        """Train the network with annealing, and a second one without, which is probed; there are no checkpoints."""
         steps = self.epochs * -(-len(data.train[0]) // self.batch_size)
-        found: list[dict[str, Any]] = []
-        for seed, model in zip(seeds, models, strict=True):
-            with seeded(seed):
-                self.build(k)  # the probed network's means are drawn after those of the annealed one
-                probed = self.build(k, self.probe_scale).to(data.train[0].device)
-            self._train(model, data, seed, steps, anneal=True)
-            found.append({"probes": self._train(probed, data, seed, max(self.probe_steps), anneal=False)})
-        return found
+        with seeded(seed):
+            self.build(k)  # the probed network's means are drawn after those of the annealed one
+            probed = self.build(k, self.probe_scale).to(data.device)
+        self._train(model, data, seed, steps, anneal=True)
+        return {"probes": self._train(probed, data, seed, max(self.probe_steps), anneal=False)}
 
     def _train(self, model: nn.Module, data: Splits, seed: int, steps: int, anneal: bool) -> list[dict[str, Any]]:
         """Train for `steps` steps; without annealing, measure at the probe steps on the way."""
         (x, y), validation = data.train, data.validation
         assert validation is not None
         steps_per_epoch = -(-len(x) // self.batch_size)
-        own = self.training([model])
+        own = self.training(model)
         optimizer = torch.optim.Adam(bl.param_groups(model), self.lr if anneal else self.probe_lr, fused=True)
         stepper = Stepper(model, own["likelihood"], optimizer, num_data=len(x))
         weight = own["annealing"] if anneal else bl.schedules.constant()

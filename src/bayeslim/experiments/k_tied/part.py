@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from bayeslim.experiments.experiment import Experiment
+from bayeslim.experiments.k_tied.paper import PAPER
 from bayeslim.experiments.k_tied.scoring import METRICS, Data, Metrics, score, truncated
-from bayeslim.experiments.k_tied.training import Say, silent, train
+from bayeslim.experiments.k_tied.training import train
+from bayeslim.experiments.record import Record
+from bayeslim.experiments.training import Say, silent
 from bayeslim.randomness import seeded
 
-__all__ = ["CHOICES", "Part", "Splits", "made_images", "posterior_name"]
-
-CHOICES = ("ranks", "seeds")
-"""Settings that say which runs were made, not how: results of one file may differ in them."""
+__all__ = ["Part", "Splits", "made_images", "posterior_name"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,11 @@ class Splits:
     validation: Data | None
     test: Data
 
+    @property
+    def device(self) -> torch.device:
+        """Where they lie."""
+        return self.train[0].device
+
     @staticmethod
     def holding_out(train: Data, test: Data, count: int) -> Splits:
         """The last `count` training examples are for validation."""
@@ -40,12 +45,12 @@ class Splits:
 
 
 @dataclass(frozen=True)
-class Part(ABC):
+class Part(Experiment):
     """Settings of one part: one network on one data set, with several posteriors and seeds."""
 
-    name: ClassVar[str]
-    side_by_side: ClassVar[bool] = False
-    """Whether the seeds are trained as one stack."""
+    kind: ClassVar[str] = "part"
+    by: ClassVar[str] = "posterior"
+    choices: ClassVar[tuple[str, ...]] = ("ranks", "seeds")
     metrics: ClassVar[Metrics] = METRICS
 
     ranks: tuple[int, ...] = (0, 1, 2, 3)
@@ -60,82 +65,65 @@ class Part(ABC):
     seeds: tuple[int, ...] = (0, 1, 2)
 
     @abstractmethod
-    def load(self, root: Path | None, device: str) -> Splits:
-        """The data."""
-
-    @classmethod
-    @abstractmethod
-    def quick(cls, device: str) -> tuple[Self, Splits]:
-        """Settings and made-up data with which the whole part takes seconds."""
-
-    @abstractmethod
     def build(self, k: int) -> nn.Module:
         """The network with a k-tied posterior; k = 0 is mean-field."""
 
     @abstractmethod
-    def training(self, models: Sequence[nn.Module]) -> dict[str, Any]:
+    def training(self, model: nn.Module) -> dict[str, Any]:
         """The options of `train` that are this part's own: likelihood, annealing and so on."""
-
-    def comparable(self) -> dict[str, Any]:
-        """All settings but `CHOICES`: what results of one file must have in common."""
-        return {key: value for key, value in asdict(self).items() if key not in CHOICES}
 
     def parameters(self, model: nn.Module) -> int:
         """The number of parameters, as the paper counts them."""
         return sum(parameter.numel() for parameter in model.parameters())
 
+    def variants(self) -> dict[str, int]:
+        """The ranks by the names of their posteriors."""
+        return {posterior_name(k): k for k in self.ranks}
+
     def measured(
-        self, k: int, seeds: Sequence[int], data: Splits, folder: Path | None = None, say: Say = silent
-    ) -> list[dict[str, Any]]:
-        """Train a network per seed with one posterior, side by side, and score each.
-
-        Args:
-            k: rank of the posterior.
-            seeds: of the networks.
-            data: all splits.
-            folder: for checkpoints, from which an interrupted training goes on.
-            say: told how far training is.
-
-        Returns:
-            A run for the record, per seed.
-        """
+        self, k: int, seed: int, data: Splits, folder: Path | None = None, say: Say = silent
+    ) -> dict[str, Any]:
+        """Scores of the network with the posterior of rank `k`, if mean-field also with its scales cut."""
         start = time.perf_counter()
-        models: list[nn.Module] = []
-        for seed in seeds:
-            with seeded(seed):
-                models.append(self.build(k).to(data.train[0].device))
-        found = self.fit_(models, k, seeds, data, folder, say)
-        num_data = len(data.train[0])
-        runs: list[dict[str, Any]] = []
-        for seed, model, facts in zip(seeds, models, found, strict=True):
-            annealed = score(model, data.test, num_data, self.samples, self.metrics)
-            run = {"seed": seed, "posterior": posterior_name(k), "annealed": annealed} | facts
-            run["parameters"] = self.parameters(model)
-            if k == 0:
-                run["truncated"] = truncated(model, self.cuts, data.test, num_data, self.samples, self.metrics)
-            runs.append(run)
-        return [run | {"seconds": (time.perf_counter() - start) / len(runs)} for run in runs]
+        with seeded(seed):
+            model = self.build(k).to(data.device)
+        facts = self.fit_(model, k, seed, data, folder, say)
+        how = data.test, len(data.train[0]), self.samples, self.metrics
+        found = {"annealed": score(model, *how)} | facts | {"parameters": self.parameters(model)}
+        if k == 0:
+            found["truncated"] = truncated(model, self.cuts, *how)
+        return found | {"seconds": time.perf_counter() - start}
 
-    def fit_(
-        self, models: Sequence[nn.Module], k: int, seeds: Sequence[int], data: Splits, folder: Path | None, say: Say
-    ) -> list[dict[str, Any]]:
-        """Train the networks; return what the record says of the training of each, validation scores included."""
+    def fit_(self, model: nn.Module, k: int, seed: int, data: Splits, folder: Path | None, say: Say) -> dict[str, Any]:
+        """Train the network; return what the record says of that, validation scores included."""
         facts = train(
-            models,
+            model,
             data.train,
-            seeds=seeds,
+            seed=seed,
             epochs=self.epochs,
             batch_size=self.batch_size,
             lr=self.lr,
-            settings=json.loads(json.dumps(self.comparable() | {"part": self.name, "k": k})),
+            settings=self.comparable() | {"part": self.name, "k": k},
             folder=folder,
             say=say,
-            **self.training(models),
+            **self.training(model),
         )
         if data.validation is None:
-            return [facts] * len(models)
-        options = len(data.train[0]), self.samples, self.metrics
-        return [facts | {"validation": score(model, data.validation, *options)} for model in models]
+            return facts
+        return facts | {"validation": score(model, data.validation, len(data.train[0]), self.samples, self.metrics)}
+
+    def headline(self, found: Mapping[str, Any]) -> str:
+        """The scores on the test data."""
+        return ", ".join(f"{name} {value:.4g}" for name, value in found["annealed"].items())
+
+    def facts(self, data: Splits) -> dict[str, Any]:
+        """The paper's numbers besides."""
+        return super().facts(data) | {"paper": PAPER[self.name]}
+
+    @classmethod
+    def merged(cls, records: Sequence[Record]) -> Record:
+        """See `Experiment`; a record without a part is one of MNIST, written before there were others."""
+        return super().merged([{"part": "mnist"} | record for record in records])
 
 
 def posterior_name(k: int) -> str:

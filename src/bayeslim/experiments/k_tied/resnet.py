@@ -14,7 +14,6 @@ run wants a larger learning rate and a shorter ramp, or its -ELBO is larger.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -26,7 +25,7 @@ from torch import Tensor, nn
 import bayeslim as bl
 from bayeslim.experiments.k_tied.part import Part, Splits, made_images
 from bayeslim.experiments.k_tied.scoring import CALIBRATION, METRICS, Metrics
-from bayeslim.experiments.k_tied.training import Say, silent
+from bayeslim.experiments.training import Say, silent
 from bayeslim.layers import BayesLayer
 from bayeslim.posteriors import MeanField
 from bayeslim.schedules import Schedule
@@ -91,9 +90,9 @@ class Resnet(Part):
         raw = self.raw_scale + self.raw_scale_std * torch.randn_like(init)
         return MeanField(init, scale=F.softplus(raw))
 
-    def training(self, models: Sequence[nn.Module]) -> dict[str, Any]:
+    def training(self, model: nn.Module) -> dict[str, Any]:
         """Classes, the ramp, and the bound on the scales."""
-        log_scales = [posterior.log_scale for model in models for posterior in mean_fields(model)]
+        log_scales = [posterior.log_scale for posterior in mean_fields(model)]
 
         @torch.no_grad()
         def bound() -> None:
@@ -104,7 +103,6 @@ class Resnet(Part):
             "likelihood": bl.Categorical(),
             "annealing": linear_by_steps(self.ramp),
             "precision": self.precision,
-            "vectorised": False,
             "after_step": bound,
         }
 
@@ -114,13 +112,13 @@ class Resnet(Part):
         return super().parameters(model) + averages
 
     def measured(
-        self, k: int, seeds: Sequence[int], data: Splits, folder: Path | None = None, say: Say = silent
-    ) -> list[dict[str, Any]]:
+        self, k: int, seed: int, data: Splits, folder: Path | None = None, say: Say = silent
+    ) -> dict[str, Any]:
         """As every part, and the parameters that tied scales of the same ranks would have."""
-        runs = super().measured(k, seeds, data, folder, say)
+        found = super().measured(k, seed, data, folder, say)
         model = self.build(k)
         tied = {f"rank {rank}": self.parameters(model) - saved(model, rank) for rank in self.cuts}
-        return [run | {"tied_parameters": tied} for run in runs]
+        return found | {"tied_parameters": tied}
 
 
 def saved(model: nn.Module, rank: int) -> int:

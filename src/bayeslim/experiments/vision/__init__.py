@@ -5,6 +5,5 @@
 - `vdp_vit`: VDP++ with a small vision transformer on MNIST.
 
 The images stay on the device as bytes and are varied there (`images`); a step's gradient is one CUDA graph
-(`training`). Each experiment is a frozen dataclass (`experiment`), run and continued by `running`, from the command
-line by `command`.
+(`training`). Each experiment is a frozen dataclass (`experiment`), run from the command line by `command`.
 """

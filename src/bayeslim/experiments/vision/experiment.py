@@ -1,27 +1,26 @@
-"""What the experiments with images have in common: settings, data, and one run per method and seed."""
+"""What the experiments with images have in common: settings, and what a record says."""
 
 from __future__ import annotations
 
-import json
-from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from bayeslim.experiments.experiment import Experiment
+from bayeslim.experiments.training import check_precision
 from bayeslim.experiments.vision.images import Splits
-from bayeslim.experiments.vision.training import PRECISIONS, Say, silent
 
-__all__ = ["CHOICES", "Experiment"]
-
-CHOICES = ("methods", "seeds", "graph")
-"""Settings that say which runs were made, not how: results of one file may differ in them."""
+__all__ = ["ImageExperiment"]
 
 
 @dataclass(frozen=True)
-class Experiment(ABC):
-    """Settings of an experiment."""
+class ImageExperiment(Experiment):
+    """Settings of an experiment that compares methods."""
 
-    name: ClassVar[str]
+    kind: ClassVar[str] = "experiment"
+    by: ClassVar[str] = "method"
+    choices: ClassVar[tuple[str, ...]] = ("methods", "seeds")
+    technical: ClassVar[tuple[str, ...]] = ("graph",)
     paper: ClassVar[dict[str, Any]]
     """What the paper says."""
     tolerance: ClassVar[dict[str, float]]
@@ -32,7 +31,6 @@ class Experiment(ABC):
     """All methods."""
 
     methods: tuple[str, ...]
-    seeds: tuple[int, ...]
     epochs: int
     batch_size: int
     precision: str = "float32"
@@ -44,24 +42,18 @@ class Experiment(ABC):
         unknown = [method for method in self.methods if method not in self.known]
         if unknown:
             raise ValueError(f"`methods` has no {unknown[0]!r}: choose from {', '.join(self.known)}")
-        if self.precision not in PRECISIONS:
-            raise ValueError(f"`precision` must be one of {', '.join(PRECISIONS)}, got {self.precision!r}")
+        check_precision(self.precision)
 
-    @abstractmethod
-    def load(self, root: Path | None, device: str) -> Splits:
-        """The data."""
+    def variants(self) -> dict[str, str]:
+        """The methods."""
+        return {method: method for method in self.methods}
 
-    @classmethod
-    @abstractmethod
-    def quick(cls, device: str) -> tuple[Self, Splits]:
-        """Settings and made-up images with which the whole experiment takes seconds."""
+    def headline(self, found: Mapping[str, Any]) -> str:
+        """Accuracy and NLL."""
+        return f"accuracy {found['accuracy']:.2f} %, NLL {found['nll']:.4f}"
 
-    @abstractmethod
-    def measured(
-        self, method: str, seed: int, data: Splits, folder: Path | None = None, say: Say = silent
-    ) -> dict[str, Any]:
-        """Train and score one network; with a folder, an interrupted training goes on there."""
-
-    def comparable(self) -> dict[str, Any]:
-        """All settings but `CHOICES`, as JSON has them: what results of one file must have in common."""
-        return json.loads(json.dumps({key: value for key, value in asdict(self).items() if key not in CHOICES}))
+    def facts(self, data: Splits) -> dict[str, Any]:
+        """The numbers of images count as settings."""
+        facts = super().facts(data)
+        config = facts["config"] | {"images": [len(data.train), len(data.test)]}
+        return facts | {"config": config, "paper": self.paper, "tolerance": self.tolerance}

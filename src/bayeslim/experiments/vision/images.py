@@ -92,6 +92,11 @@ class Splits(NamedTuple):
     train: Images
     test: Images
 
+    @property
+    def device(self) -> torch.device:
+        """Where they lie."""
+        return self.train.device
+
 
 def load_cifar10(root: Path | None, device: str) -> Splits:
     """CIFAR-10, standardised by channel; training images are cropped with a border of 4 and mirrored.

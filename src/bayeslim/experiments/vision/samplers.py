@@ -27,12 +27,13 @@ import torch
 from torch import nn
 
 import bayeslim as bl
+from bayeslim.experiments.training import Say, silent
 from bayeslim.experiments.vision.command import command
-from bayeslim.experiments.vision.experiment import Experiment
+from bayeslim.experiments.vision.experiment import ImageExperiment
 from bayeslim.experiments.vision.images import Splits, load_cifar10, made_images
 from bayeslim.experiments.vision.samplers_table import table
 from bayeslim.experiments.vision.scoring import Collected, predicted, scores
-from bayeslim.experiments.vision.training import Say, silent, train
+from bayeslim.experiments.vision.training import train
 from bayeslim.optim import CVAdam
 from bayeslim.optim.groups import prunable_layers
 from bayeslim.optim.sparsity_target import SparsityTarget
@@ -89,7 +90,7 @@ METHODS: dict[str, Method] = {
 
 
 @dataclass(frozen=True)
-class Samplers(Experiment):
+class Samplers(ImageExperiment):
     """Settings."""
 
     name: ClassVar[str] = "samplers-cifar"

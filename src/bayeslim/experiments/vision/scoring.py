@@ -43,7 +43,7 @@ def predicted(model: nn.Module, x: Tensor, *, samples: int = 1, precision: str =
         model: gives logits (images, classes), or a `Gaussian` of them.
         x: images.
         samples: draws `S`; 1 for a network without noise.
-        precision: of the products, see `training.PRECISIONS`.
+        precision: of the products, see `PRECISIONS` of `experiments.training`.
 
     Example:
         >>> predicted(model, x, samples=30).mean.argmax(1)

@@ -13,24 +13,14 @@ import torch
 from torch import Tensor, nn
 
 import bayeslim as bl
+from bayeslim.experiments.training import Say, check_precision, epochs_left, resumed_, silent
 from bayeslim.experiments.vision.images import Images
-from bayeslim.randomness import derived_seed, seeded
+from bayeslim.randomness import seeded
 from bayeslim.schedules import Progress, Schedule, constant
-from bayeslim.training.checkpoint import RunState, checkpoint_file, load_checkpoint_, save_checkpoint
+from bayeslim.training.checkpoint import RunState
 from bayeslim.training.replay import Replayed
 
-__all__ = ["PRECISIONS", "Gradients", "Say", "precise", "silent", "train"]
-
-Say = Callable[[str], None]
-"""What is told how far training is."""
-PRECISIONS = ("float32", "bfloat16")
-"""Of the products; parameters, KL and optimiser are float32 either way."""
-CHECKPOINT_SECONDS = 30.0
-"""Time between checkpoints, at least."""
-
-
-def silent(text: str) -> None:
-    """Tell nobody."""
+__all__ = ["Gradients", "precise", "train"]
 
 
 def precise(device: torch.device, precision: str) -> Any:
@@ -43,8 +33,7 @@ def precise(device: torch.device, precision: str) -> Any:
         >>> with precise(x.device, "bfloat16"):
         ...     logits = model(x)
     """
-    if precision not in PRECISIONS:
-        raise ValueError(f"`precision` must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+    check_precision(precision)
     half = precision == "bfloat16" and device.type == "cuda"
     return torch.autocast(device.type, torch.bfloat16) if half else nullcontext()
 
@@ -129,8 +118,7 @@ def train(
 ) -> dict[str, Any]:
     """Train in place, on whole batches: the few images left over differ from epoch to epoch.
 
-    Order and noise of epoch `e` follow from (`seed`, `e`) alone, so that a run that goes on from a checkpoint ends as
-    one that never stopped.
+    Order and noise of an epoch follow from its number and `seed`, see `epochs_left`.
 
     Args:
         model: the network, on the device of the images.
@@ -172,17 +160,13 @@ def train(
     if cuda:
         torch.cuda.reset_peak_memory_stats(device)
     state = RunState(seed=seed, settings=dict(settings or {}) | {"epochs": epochs, "batch_size": batch_size})
-    parts = nn.ModuleList([model, *beside]), bl.Categorical(), optimizer
-    if folder is not None and checkpoint_file(folder).exists():
-        state = load_checkpoint_(folder, *parts, state.settings | {"seed": seed})
-        say(f"going on after epoch {state.epoch}")
+    trained = nn.ModuleList([model, *beside]), bl.Categorical(), optimizer
+    state = resumed_(state, folder, trained, say)
     rates = [group["lr"] for group in optimizer.param_groups]
     gradients = Gradients(model, images, batch_size=batch_size, precision=precision, graph=graph)
-    saved = time.perf_counter()
     with seeded(0):
-        for epoch in range(state.epoch, epochs):
+        for epoch in epochs_left(state, epochs, folder, trained):
             start = time.perf_counter()
-            torch.manual_seed(derived_seed(seed, epoch))
             model.train()
             total = torch.zeros((), dtype=torch.float64, device=device)
             rows = torch.randperm(len(images))[: steps * batch_size].to(device)
@@ -197,12 +181,8 @@ def train(
                 raise FloatingPointError(f"the loss became {loss} in epoch {epoch}: choose a smaller `lr`")
             record = {"loss": loss, "seconds": time.perf_counter() - start}
             after_epoch(Progress((epoch + 1) * steps - 1, steps, epochs))
-            state.epoch = epoch + 1
             state.history.records.append(record)
             say(f"epoch {epoch + 1} of {epochs}: loss {loss:.4g}, {record['seconds']:.1f} s")
-            if folder is not None and time.perf_counter() - saved > CHECKPOINT_SECONDS:
-                save_checkpoint(folder, *parts, state, keep=1)
-                saved = time.perf_counter()
     return {
         "epochs": epochs,
         "steps": epochs * steps,

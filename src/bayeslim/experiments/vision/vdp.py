@@ -23,10 +23,11 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.analysis import SNRS, add_noise
-from bayeslim.experiments.vision.experiment import Experiment
+from bayeslim.experiments.training import Say, silent
+from bayeslim.experiments.vision.experiment import ImageExperiment
 from bayeslim.experiments.vision.images import Splits
 from bayeslim.experiments.vision.scoring import Predicted, predicted, scores
-from bayeslim.experiments.vision.training import Say, silent, train
+from bayeslim.experiments.vision.training import train
 from bayeslim.posteriors import fan_in_mean_field
 from bayeslim.pruning.criteria import MAGNITUDE
 from bayeslim.randomness import seeded
@@ -50,7 +51,7 @@ TOLERANCE = {"seconds of an epoch over det": 0.5, "accuracy % below det": 1.0}
 
 
 @dataclass(frozen=True)
-class Vdp(Experiment):
+class Vdp(ImageExperiment):
     """Settings."""
 
     paper: ClassVar[dict[str, Any]] = PAPER
