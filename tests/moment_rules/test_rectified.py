@@ -1,4 +1,4 @@
-"""Rectified Gaussians piece by piece, as large tensors are worked on by a CPU."""
+"""Rectified Gaussians piece by piece, as large tensors are worked on by a CPU, and in compiled code."""
 
 from __future__ import annotations
 
@@ -70,3 +70,33 @@ def test_gradients_pass_through_vmap() -> None:
     objectives = [(one[0] * one[1]).sum() for one in (found, expected)]
     ours, theirs = (torch.autograd.grad(objective, (mean, variance)) for objective in objectives)
     torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_compiled_code_computes_the_same(slope: float, dtype: torch.dtype) -> None:
+    """Values and all that the gradient needs, from deep below zero to far above it, with little and much variance."""
+    places = torch.linspace(-30, 30, 241, dtype=dtype)
+    mean = torch.cat([places, 1e-8 * places])
+    for std in (1e-3, 1.0, 50.0):
+        variance = torch.full_like(mean, std**2)
+        one, other = rectified._formula(mean, variance, slope), rectified._values(mean, variance, slope, 5)
+        assert len(one) == len(other) == (4 if slope == 0 else 5)
+        for formula, value, size in zip(one, other, (std, std**2, 1.0, 1 / std, std), strict=False):
+            torch.testing.assert_close(
+                formula / size, value / size, rtol=1e-5, atol=1e-5 if dtype.itemsize == 4 else 1e-11
+            )
+
+
+def test_compiled_gradients_are_the_eager_ones() -> None:
+    torch.manual_seed(0)
+    mean, variance = torch.randn(64, requires_grad=True), torch.rand(64).requires_grad_()
+
+    def loss(mean: Tensor, variance: Tensor) -> Tensor:
+        first, second = rectified_moments(mean, variance, 0.0)
+        return (first.sin() + second.cos()).sum()
+
+    eager, compiled = (
+        torch.autograd.grad(of(mean, variance), (mean, variance)) for of in (loss, torch.compile(loss, fullgraph=True))
+    )
+    torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-5)
