@@ -46,7 +46,10 @@ def test_a_pass_never_handles_more_rows_than_the_limit(passes: list[Pass]) -> No
     assert passes == [(50, 81)] * 12 + [(50, 28)]  # 4096 // 50 examples with all 50 networks
     passes.clear()
     bl.predict(classifier(), torch.zeros(2, 3), samples=10_000, likelihood=CLASSES, seed=0)
-    assert passes == [(4096, 1)] * 4 + [(1808, 1)] * 2
+    assert passes == [(2048, 2)] * 4 + [(1808, 2)]  # two examples draw outputs together
+    passes.clear()
+    bl.predict(classifier(), torch.zeros(3, 3), samples=10_000, likelihood=CLASSES, seed=0)
+    assert passes == [(4096, 1)] * 6 + [(1808, 1)] * 3
 
 
 def test_a_pass_never_draws_more_weights_than_the_limit(passes: list[Pass], monkeypatch: pytest.MonkeyPatch) -> None:

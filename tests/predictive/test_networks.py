@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import bayeslim as bl
 from bayeslim.likelihoods import Gaussian
 from bayeslim.posteriors import KTied, MatrixNormal, MeanField
-from bayeslim.predictive.networks import draws_of_a_pass, predict_by_networks, together
+from bayeslim.predictive.networks import predict_by_networks, together
 from bayeslim.predictive.streaming import StreamingMoments
 from contracts.statistics import assert_gaussian_moments, assert_within
 from contracts.two_samples import assert_same_moments
@@ -50,17 +50,15 @@ def test_one_network_at_a_time_is_the_plain_loop(monkeypatch: pytest.MonkeyPatch
     """The weights that were drawn, each once, give the kept samples by plain linear algebra."""
     set_limits(monkeypatch, WEIGHTS_AT_ONCE=0, EXAMPLES_AT_ONCE=4)
     model, x = classifier(bl.weight_sample), inputs(10)
-    drawn: list[Tensor] = []
-    rsample = MeanField.rsample
+    drawn: list[list[Tensor]] = []
 
-    def recorded(self: MeanField) -> Tensor:
-        drawn.append(rsample(self))
-        return drawn[-1]
+    def recorded(run: Callable[..., Tensor], networks: Any, *rest: Any) -> Any:
+        return predict_by_networks(run, (drawn.append(network[1:]) or network for network in networks), *rest)
 
-    monkeypatch.setattr(MeanField, "rsample", recorded)
+    monkeypatch.setattr(f"{NETWORKS}predict_by_networks", recorded)
     found = samples_of(model, x, 5)
-    assert len(drawn) == 2 + 5 * 2  # a trial pass, then two layers of five networks
-    for sample, first, second in zip(found, drawn[2::2], drawn[3::2], strict=True):
+    assert len(drawn) == 5
+    for sample, ((first,), (second,)) in zip(found, drawn, strict=True):
         hidden = (x @ first.T + model.get_parameter("0.bias")).relu()
         torch.testing.assert_close(sample, (hidden @ second.T + model.get_parameter("2.bias")).softmax(-1).detach())
 
@@ -102,16 +100,6 @@ def test_every_way_has_the_distribution_of_a_loop(
         torch.manual_seed(3)
         loop = torch.stack([model(x).softmax(-1) for _ in range(2000)])
     assert_same_moments(samples_of(model, x, 2000, estimator=estimator), loop)
-
-
-def test_a_single_example_draws_outputs_instead_of_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = classifier(bl.weight_sample)
-    calls: list[MeanField] = []
-    rsample = MeanField.rsample
-    monkeypatch.setattr(MeanField, "rsample", lambda self: calls.append(self) or rsample(self))
-    samples_of(model, inputs(1), 50)
-    assert len(calls) == 2  # the trial pass
-    assert model[0].estimator is model[2].estimator is bl.weight_sample
 
 
 class Difference(nn.Module):
@@ -188,6 +176,21 @@ def test_how_many_networks_run_together(count: int, samples: int, weights: int, 
     assert together(samples, [torch.Size([weights])] if weights else [], torch.empty(count, 1)) == expected
 
 
+@pytest.mark.parametrize(
+    ("count", "samples", "weights", "expected"),
+    [(10_000, 200, 266_200, 13), (32, 200, 266_200, 200), (32, 200, 2**24, 4), (10**6, 200, 2**24, 1)],
+)
+def test_a_gpu_runs_more_of_them(count: int, samples: int, weights: int, expected: int) -> None:
+    class OnCuda:
+        device = torch.device("cuda")
+
+        def __len__(self) -> int:
+            return count
+
+    x: Any = OnCuda()
+    assert together(samples, [torch.Size([weights])], x) == expected
+
+
 class Counted(nn.Linear):
     """Counts the examples it sees."""
 
@@ -250,8 +253,6 @@ def test_networks_that_vmap_cannot_run_are_tried_once() -> None:
             return y if y.sum().item() < 1e9 else -y
 
     model = Branching()
-    assert not draws_of_a_pass(model, inputs(5))[1]
-    model.calls = 0
     found = samples_of(model, inputs(5), 10)
     assert model.calls == 3 + 10 and len(found[:, 0].unique(dim=0)) == 10
 

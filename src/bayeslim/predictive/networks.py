@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bayeslim.estimators import independent_draws, weight_sample
 from bayeslim.gaussian import Gaussian
-from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood
-from bayeslim.posteriors.base import Posterior
+from bayeslim.predictive.draws import certain, planned, replaced
+from bayeslim.predictive.joint_outputs import draw_jointly
 from bayeslim.predictive.prediction import Prediction, joined
 from bayeslim.predictive.streaming import StreamingMoments
 from bayeslim.predictive.vectorised import over_samples
@@ -30,10 +27,14 @@ IMAGES_AT_ONCE = 256
 """The same for examples that are not vectors, whose activations are larger."""
 FEW_EXAMPLES = 16
 """Up to here a vectorised convolution of small kernels is faster than a loop on a CPU."""
+EXAMPLES_JOINTLY = 64
+"""Up to here outputs may be drawn instead of weights, for all examples at once."""
 WEIGHTS_AT_ONCE = 2**21
 """Networks times weights in which they differ, of one pass (8 MiB in float32)."""
 WEIGHTS_IN_CACHE = 2**19
 """As many such weights stay in the cache however many examples use them."""
+ON_CUDA, IMAGES_ON_CUDA = 32, 4
+"""Times as many on a GPU, which takes as long for few as for many; of images, which need the memory, fewer."""
 
 
 def predict_by_sampling(
@@ -45,8 +46,8 @@ def predict_by_sampling(
     outputs instead there are no weights to hold, and all `S` samples of a few examples run together: what they share,
     such as the first layer's mean and variance or plain layers in front, is computed once per example.
 
-    For a single example a linear layer draws its output even if it is set to `weight_sample`: the distribution is the
-    same, and the noise is one number per output instead of one per weight.
+    For few examples linear layers that are set to `weight_sample` draw outputs where that is faster, jointly for all
+    examples: the distribution is the same (see `planned`).
 
     Args:
         model: the network.
@@ -55,21 +56,23 @@ def predict_by_sampling(
         samples: number of networks `S`.
         room: keep every sample as well while they are at most this many numbers.
     """
-    draws, vectorises = draws_of_a_pass(model, x)
-    alone = draws if len(x) == 1 and vectorises else Counter[Posterior]()
-    with _drawing_outputs(model, alone):
-        drawing = list(draws_of_a_pass(model, x)[0] if alone else draws)
-        size = together(samples, [q.mean().shape for q in drawing], x) if vectorises else 1
+    few = len(x) <= min(EXAMPLES_JOINTLY, ROWS_AT_ONCE, _alone(x))
+    plan = planned(model, x, samples, few)
+    size = together(samples, plan.shapes, x) if plan.vectorises else 1
+    if plan.draws_outputs:
+        size = min(size, _times(ROWS_AT_ONCE, x) // len(x))  # all examples are one block then
 
-        def networks() -> Iterator[list[Tensor]]:
-            for start in range(0, samples, size):
-                index = torch.empty(min(size, samples - start), device=x.device)
-                yield [index, *(over_samples(lambda _, q=posterior: q.rsample(), index) for posterior in drawing)]
+    def networks() -> Iterator[list[Tensor]]:
+        for start in range(0, samples, size):
+            index = torch.empty(min(size, samples - start), device=x.device)
+            yield [index, *(draw.networks(len(index)) for draw in plan.ahead)]
 
-        def run(block: Tensor | Gaussian, network: list[Tensor]) -> Tensor:
-            with _rsampling({q: partial(_same, weight) for q, weight in zip(drawing, network[1:], strict=True)}):
-                return model(_certain(block))
+    def run(block: Tensor | Gaussian, network: list[Tensor]) -> Tensor:
+        drawn = zip(plan.ahead, network[1:], strict=True)
+        with replaced([(draw.module, draw.method, partial(_given, value)) for draw, value in drawn]):
+            return model(certain(block))
 
+    with replaced([(layer, "estimator", draw_jointly) for layer in plan.jointly]):
         return predict_by_networks(run, networks(), size, x, likelihood, room)
 
 
@@ -94,8 +97,7 @@ def predict_by_networks(
         likelihood: turns outputs into conditionals.
         room: keep every sample as well while they are at most this many numbers.
     """
-    alone = IMAGES_AT_ONCE if x.ndim > 2 else EXAMPLES_AT_ONCE
-    rows = alone if size == 1 else max(1, ROWS_AT_ONCE // size)
+    rows = _alone(x) if size == 1 else max(1, _times(ROWS_AT_ONCE, x) // size)
     parts = [x] if size == 1 else _blocks(x, rows)  # moments of one network are few: all of the batch at once
     streams = [StreamingMoments(likelihood, room * len(part) / len(x)) for part in parts]
     for group in networks:
@@ -113,74 +115,26 @@ def together(samples: int, shapes: list[torch.Size], x: Tensor | Gaussian) -> in
     loop only for small networks and few examples.
     """
     weights = max(1, sum(shape.numel() for shape in shapes))
-    wanted = max(ROWS_AT_ONCE // len(x), WEIGHTS_IN_CACHE // weights)
+    wanted = max(_times(ROWS_AT_ONCE, x) // len(x), _times(WEIGHTS_IN_CACHE, x) // weights)
     if x.device.type == "cpu" and any(len(shape) > 2 for shape in shapes):
         wanted = WEIGHTS_IN_CACHE // weights if len(x) <= FEW_EXAMPLES else 1
-    return max(1, min(samples, ROWS_AT_ONCE, wanted, WEIGHTS_AT_ONCE // weights))
+    return max(1, min(samples, ROWS_AT_ONCE, wanted, _times(WEIGHTS_AT_ONCE, x) // weights))
 
 
-def draws_of_a_pass(model: nn.Module, x: Tensor | Gaussian) -> tuple[Counter[Posterior], bool]:
-    """How often a pass draws from which posteriors, and whether `torch.vmap` can follow: tried on one example."""
-    draws: Counter[Posterior] = Counter()
-    calls = 0
-
-    def noted(posterior: Posterior, rsample: Callable[[], Tensor]) -> Tensor:
-        draws[posterior] += 1
-        return rsample()
-
-    def run(_: Tensor) -> Tensor:
-        nonlocal calls
-        calls += 1
-        return model(_certain(x[:1]))
-
-    posteriors = [posterior for layer in _layers(model) for posterior, _ in layer.posteriors_and_priors()]
-    with _rsampling({posterior: partial(noted, posterior, posterior.rsample) for posterior in posteriors}):
-        over_samples(run, torch.empty(2, device=x.device))
-    return draws, calls == 1
+def _alone(x: Tensor | Gaussian) -> int:
+    """How many examples run together through one network."""
+    return _times(IMAGES_AT_ONCE, x, IMAGES_ON_CUDA) if x.ndim > 2 else _times(EXAMPLES_AT_ONCE, x)
 
 
-@contextmanager
-def _drawing_outputs(model: nn.Module, draws: Counter[Posterior]) -> Iterator[None]:
-    """Let linear layers on vectors draw outputs, where a pass draws their weights once."""
-    layers = [
-        layer
-        for layer in _layers(model)
-        if layer.estimator is weight_sample
-        and layer.weight.factorised
-        and all(draws[posterior] == 1 for posterior, _ in layer.posteriors_and_priors())
-    ]
-    try:
-        for layer in layers:
-            layer.estimator = independent_draws
-        yield
-    finally:
-        for layer in layers:
-            layer.estimator = weight_sample
-
-
-@contextmanager
-def _rsampling(by: dict[Posterior, Callable[[], Tensor]]) -> Iterator[None]:
-    """Let every posterior in `by` draw by the function there; their own method comes back at the end."""
-    try:
-        for posterior, rsample in by.items():
-            object.__setattr__(posterior, "rsample", rsample)  # an instance's attribute goes before its class's method
-        yield
-    finally:
-        for posterior in by:
-            vars(posterior).pop("rsample", None)
+def _times(limit: int, x: Tensor | Gaussian, more: int = ON_CUDA) -> int:
+    """A limit where `x` is."""
+    return limit * more if x.device.type == "cuda" else limit
 
 
 def _blocks(x: Tensor | Gaussian, rows: int) -> list[Any]:
     return [x[start : start + rows] for start in range(0, len(x), rows)]
 
 
-def _layers(model: nn.Module) -> list[BayesLayer]:
-    return [module for module in model.modules() if isinstance(module, BayesLayer)]
-
-
-def _same(weight: Tensor) -> Tensor:
-    return weight
-
-
-def _certain(x: Tensor | Gaussian) -> Tensor:
-    return x.rsample() if isinstance(x, Gaussian) else x
+def _given(value: Tensor, *_: object) -> Tensor:
+    """In place of any method: what was drawn."""
+    return value

@@ -1,0 +1,166 @@
+"""What the networks of a prediction draw: weights, or outputs where that is faster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bayeslim.estimators import Bias, weight_sample
+from bayeslim.gaussian import Gaussian
+from bayeslim.layers.base import BayesLayer
+from bayeslim.ops import LinearOp, Op
+from bayeslim.posteriors.base import Posterior
+from bayeslim.predictive.joint_outputs import JointOutputs, pays
+from bayeslim.predictive.vectorised import over_samples
+
+__all__ = ["Draw", "Plan", "certain", "planned", "replaced"]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Something a network draws before it runs: a weight, or the outputs of a layer."""
+
+    module: nn.Module
+    method: str
+    """The method of the module that returns it while the network runs."""
+    shape: torch.Size
+    networks: Callable[[int], Tensor]
+    """Draws for so many networks, these first."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to draw networks for a batch."""
+
+    ahead: list[Draw]
+    jointly: dict[BayesLayer, torch.Size]
+    """Layers that draw outputs while the network runs, and how many numbers that takes."""
+    vectorises: bool
+    """Whether `torch.vmap` can follow the network."""
+
+    @property
+    def shapes(self) -> list[torch.Size]:
+        """What one network holds."""
+        return [*(draw.shape for draw in self.ahead), *self.jointly.values()]
+
+    @property
+    def draws_outputs(self) -> bool:
+        """Whether layers draw outputs: then all examples must run together, as their outputs depend on each other."""
+        return bool(self.jointly) or any(isinstance(draw.module, BayesLayer) for draw in self.ahead)
+
+
+def planned(model: nn.Module, x: Tensor | Gaussian, samples: int, few: bool) -> Plan:
+    """Find out by a trial pass what a network draws, and choose between weights and outputs.
+
+    A weight that is drawn ahead serves all passes and calls. A linear layer that is called once can draw its outputs
+    for all examples instead, where that is faster: ahead as well if its input is the same in all networks, as that of
+    the first layer is, and otherwise when the network runs. Their joint distribution is the same.
+
+    Args:
+        model: the network, with the estimators as they are set.
+        x: the batch.
+        samples: how many networks there will be.
+        few: whether all examples can run together, so that outputs may be drawn.
+    """
+    layers = [module for module in model.modules() if isinstance(module, BayesLayer)]
+    linear = [layer for layer in layers if layer.estimator is weight_sample and _is_factorised_linear(layer)]
+    trial = _tried(model, layers, linear, x if few and linear else x[:1])
+    weights = dict.fromkeys(trial.draws)
+    ahead: list[Draw] = []
+    jointly: dict[BayesLayer, torch.Size] = {}
+    for layer, (shared, shape) in trial.inputs.items() if few and trial.vectorises else ():
+        own = [posterior for posterior, _ in layer.posteriors_and_priors()]
+        rows, columns, outputs = shape[:-1].numel(), shape[-1], len(layer.weight.mean())
+        if any(trial.draws[posterior] > 1 for posterior in own) or (rows > 1 and x.device.type != "cpu"):
+            continue  # something else depends on the same draw; or normal numbers are cheap
+        if shared is not None and pays(rows, columns, outputs, samples):
+            joint = JointOutputs(layer.weight, layer.op, shared, layer.bias)
+            ahead.append(Draw(layer, "estimator", torch.Size([joint.mean.numel()]), joint.draw))
+        elif pays(rows, columns, outputs, 1):
+            jointly[layer] = torch.Size([rows**2 * max(columns, outputs)])
+        else:
+            continue
+        for posterior in own:
+            del weights[posterior]
+    return Plan([*ahead, *map(_weights, weights)], jointly, trial.vectorises)
+
+
+@contextmanager
+def replaced(methods: list[tuple[nn.Module, str, Callable[..., Any]]]) -> Iterator[None]:
+    """Let modules use other functions as their methods of these names; their own come back at the end."""
+    before = [(module, name, vars(module).get(name)) for module, name, _ in methods]
+    try:
+        for module, name, function in methods:
+            object.__setattr__(module, name, function)  # an instance's attribute goes before its class's method
+        yield
+    finally:
+        for module, name, own in before:
+            if own is None:
+                vars(module).pop(name, None)
+            else:
+                object.__setattr__(module, name, own)
+
+
+def certain(x: Tensor | Gaussian) -> Tensor:
+    """The inputs, drawn where they are uncertain."""
+    return x.rsample() if isinstance(x, Gaussian) else x
+
+
+@dataclass(frozen=True)
+class _Trial:
+    draws: Counter[Posterior]
+    """How often a pass draws from each posterior."""
+    inputs: dict[BayesLayer, tuple[Tensor | None, torch.Size]]
+    """What linear layers see, if all networks share it, and its shape."""
+    vectorises: bool
+
+
+def _tried(model: nn.Module, layers: list[BayesLayer], linear: list[BayesLayer], x: Tensor | Gaussian) -> _Trial:
+    """Run two networks, whose draws are the means."""
+    draws: Counter[Posterior] = Counter()
+    inputs: dict[BayesLayer, tuple[Tensor | None, torch.Size]] = {}
+    calls = 0
+
+    def drawn(posterior: Posterior) -> Tensor:
+        draws[posterior] += 1
+        mean = posterior.mean()
+        return mean + 0 * torch.randn((), dtype=mean.dtype, device=mean.device)  # to vmap, one per network
+
+    def seen(layer: BayesLayer, weight: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
+        differs = torch._C._functorch.is_batchedtensor(x)  # pyright: ignore[reportAttributeAccessIssue]
+        inputs[layer] = (None if differs else x, x.shape)
+        return weight_sample(weight, op, x, bias)
+
+    def run(_: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return model(certain(x))
+
+    posteriors = {posterior: None for layer in layers for posterior, _ in layer.posteriors_and_priors()}
+    noting = [(posterior, "rsample", partial(drawn, posterior)) for posterior in posteriors]
+    with replaced([*noting, *((layer, "estimator", partial(seen, layer)) for layer in linear)]):
+        over_samples(run, torch.empty(2, device=x.device))
+    return _Trial(draws, inputs, calls == 1)
+
+
+def _is_factorised_linear(layer: BayesLayer) -> bool:
+    return isinstance(layer.op, LinearOp) and layer.op.numeric_input and layer.weight.factorised
+
+
+def _weights(posterior: Posterior) -> Draw:
+    mean = posterior.mean()
+    std = posterior.variance().sqrt().to(mean.dtype) if posterior.factorised else None
+
+    def networks(count: int) -> Tensor:
+        if std is None:
+            return over_samples(lambda _: posterior.rsample(), torch.empty(count, device=mean.device))
+        return mean.new_empty(count, *mean.shape).normal_().mul_(std).add_(mean)
+
+    return Draw(posterior, "rsample", mean.shape, networks)
