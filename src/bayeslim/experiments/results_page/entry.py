@@ -6,10 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Entry", "Record", "Section", "seeds_of"]
+__all__ = ["Entry", "Notes", "Record", "Section", "seeds_of"]
 
 Record = dict[str, Any]
 """What an experiment measured, as read from JSON."""
+
+
+Notes = Callable[[Record], str]
+"""Text about a record."""
 
 
 def _nothing(record: Record) -> str:
@@ -28,9 +32,9 @@ class Entry:
     """What measures it, without `--out`; None if nothing in the repository does."""
     table: Callable[[Record], str]
     """Markdown tables, the paper's numbers beside ours."""
-    about: Callable[[Record], str] = _nothing
+    about: Notes = _nothing
     """A paragraph before the tables: what was run."""
-    notes: Callable[[Record], str] = _nothing
+    notes: Notes = _nothing
     """Paragraphs and lists after the tables: what reproduces, what does not and the most likely reason."""
 
 

@@ -17,7 +17,7 @@ from bayeslim.experiments.results_page import (
     variable_selection,
     vdp,
 )
-from bayeslim.experiments.results_page.entry import Entry, Section
+from bayeslim.experiments.results_page.entry import Entry, Notes, Section
 from bayeslim.experiments.samplers.table import table as samplers_table
 from bayeslim.experiments.sparse_vd.table import table as sparse_vd_table
 from bayeslim.experiments.vdp.table import table as vdp_table
@@ -30,9 +30,9 @@ __all__ = ["SECTIONS", "Entry", "Section"]
 _LENETS = "--seeds 10 0 1 2 3 4 --finishes pruned tuned harder hardest"
 
 
-def _k_tied(part: str, title: str) -> Entry:
-    """A part that has no notes yet."""
-    return Entry(f"k_tied_{part}", title, f"bayeslim reproduce k-tied --part {part} --device cuda", k_tied_table)
+def _k_tied(part: str, title: str, options: str = "", *notes: Notes) -> Entry:
+    command = f"bayeslim reproduce k-tied --part {part}{options} --device cuda"
+    return Entry(f"k_tied_{part}", title, command, k_tied_table, *notes)
 
 
 def _sparse_vd(network: str, title: str, recipes: str = "") -> Entry:
@@ -57,17 +57,16 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "k-tied Normal posteriors",
         (
-            Entry(
-                "k_tied_mnist",
-                "k-tied: a perceptron on MNIST",
-                "bayeslim reproduce k-tied --part mnist --device cuda",
-                k_tied_table,
-                k_tied.mnist,
-                k_tied.mnist_notes,
+            _k_tied("mnist", "k-tied: a perceptron on MNIST", "", k_tied.mnist, k_tied.mnist_notes),
+            _k_tied(
+                "cifar10",
+                "k-tied: a convolutional network on CIFAR-10",
+                " --seeds 0 --epochs 150",
+                k_tied.cifar10,
+                k_tied.cifar10_notes,
             ),
-            _k_tied("cifar10", "k-tied: a convolutional network on CIFAR-10"),
             _k_tied("cifar100", "k-tied: a convolutional network on CIFAR-100"),
-            _k_tied("imdb", "k-tied: an LSTM on IMDB"),
+            _k_tied("imdb", "k-tied: an LSTM on IMDB", " --epochs 130", k_tied.imdb, k_tied.imdb_notes),
             _k_tied("resnet", "k-tied: a residual network on CIFAR-10"),
         ),
         "Scales of low rank instead of one per weight (arXiv 2002.02655).",
@@ -132,6 +131,14 @@ SECTIONS: tuple[Section, ...] = (
                 vdp.costs_notes,
             ),
             Entry(
+                "vdp_costs_cuda",
+                "VDP++: what a step costs on the GPU",
+                "bayeslim reproduce vdp --costs --methods det vdp --device cuda",
+                vdp_table,
+                vdp.costs,
+                vdp.costs_notes,
+            ),
+            Entry(
                 "vdp_priors_mnist",
                 "VDP++: other priors and expectations",
                 None,
@@ -147,8 +154,11 @@ SECTIONS: tuple[Section, ...] = (
             Entry(
                 "samplers_cifar",
                 "Snapshots and pruning: ResNet-18 on CIFAR-10",
-                "bayeslim reproduce samplers-cifar --root DATA --device cuda",
+                "bayeslim reproduce samplers-cifar --methods cvadam dfp-90 --epochs 15 --batch-size 128 --lr 2 "
+                "--root DATA --device cuda",
                 samplers_cifar_table,
+                samplers.cifar,
+                samplers.cifar_notes,
             ),
             Entry(
                 "vdp_cifar",
@@ -159,8 +169,10 @@ SECTIONS: tuple[Section, ...] = (
             Entry(
                 "vdp_vit",
                 "VDP++: a small vision transformer on MNIST",
-                "bayeslim reproduce vdp-vit --root DATA --device cuda",
+                "bayeslim reproduce vdp-vit --seeds 0 1 2 --root DATA --device cuda",
                 vdp_vision_table,
+                vdp.vit,
+                vdp.vit_notes,
             ),
         ),
     ),
