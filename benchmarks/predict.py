@@ -40,7 +40,7 @@ def looping(model: nn.Module, x: Tensor, samples: int) -> Callable[[], object]:
     return loop
 
 
-def passes(plain: nn.Module, x: Tensor, count: int) -> Callable[[], object]:
+def passes(plain: Callable[[Tensor], object], x: Tensor, count: int) -> Callable[[], object]:
     @torch.no_grad()
     def several() -> None:
         for _ in range(count):
