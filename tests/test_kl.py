@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+import bayeslim as bl
 from bayeslim import kl, named_kl
 from bayeslim.divergence import kl_divergence
 from bayeslim.layers import Conv2d, Linear
@@ -136,3 +137,13 @@ def test_pruned_weights_do_not_make_the_kl_nan(posterior: Any, dtype: torch.dtyp
             gradients = [p.grad for p in q.parameters() if p.grad is not None]
             assert not divergence.isnan(), (mean, scale, prior)
             assert not any(bool(gradient.isnan().any()) for gradient in gradients), (mean, scale, prior)
+
+
+def test_of_layers_that_share_a_posterior_the_first_ones_prior_counts() -> None:
+    torch.manual_seed(4)
+    first, second = (Linear(3, 3, prior=Normal(0, std), estimator=bl.weight_sample) for std in (1.0, 0.1))
+    second.weight = first.weight
+    model, once = nn.Sequential(first, second), first.kl()
+    torch.testing.assert_close(kl(model), once)
+    x, y = torch.randn(2, 3), torch.tensor([0, 1])
+    torch.testing.assert_close(bl.nelbo(model, x, y, likelihood=bl.Categorical(), num_data=2).kl, once)

@@ -174,6 +174,63 @@ def test_any_module_is_saved_and_loaded_into_an_instance(tmp_path: Path) -> None
     assert isinstance(bl.predict(other, x).likelihood, Gaussian)
 
 
+class Block(nn.Module):
+    """A plain network of a class of its own, with a part inside a part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3)
+        self.inner = nn.ModuleDict({"wide": nn.Linear(3, 16)})
+        self.head = nn.Linear(16, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.relu(self.inner["wide"](self.norm(x))))
+
+
+@pytest.mark.parametrize("form", ["converted", "pruned", "compacted", "collapsed"])
+def test_the_layers_of_a_network_of_an_own_class_come_back(form: str, tmp_path: Path) -> None:
+    """The class gives the forward pass; Bayesian, masked and smaller layers come from the file."""
+    torch.manual_seed(0)
+    model: nn.Module = Block().eval()
+    bl.bayesianize_(model, prior=bl.priors.ARD())
+    if form != "converted":
+        bl.prune_(model, amount=0.5, structure="output", where=lambda name, _: name == "inner.wide")
+    if form in ("compacted", "collapsed"):
+        model = bl.compact(model, torch.randn(4, 3))
+        assert bl.footprint(model).weights < 16 * 5
+    if form == "collapsed":
+        bl.collapse_(model)
+    bl.save(model, tmp_path / "net", likelihood=bl.Categorical())
+    found = bl.load(tmp_path / "net", Block().eval())
+    assert isinstance(found, Block) and not any(module.training for module in found.modules())
+    x, options = torch.randn(5, 3), {"samples": 10, "likelihood": bl.Categorical(), "seed": 0}
+    assert torch.equal(bl.predict(found, x, **options).mean, bl.predict(model, x, **options).mean)
+
+
+def test_parts_that_do_not_fit_change_nothing(tmp_path: Path) -> None:
+    model = Block()
+    bl.bayesianize_(model)
+    bl.save(model, tmp_path / "net")
+    tensors, facts = read_tensors(tmp_path / "net")
+    other = Block()
+    other.more = nn.Linear(1, 1)
+    before = {name: value.clone() for name, value in other.state_dict().items()}
+    with pytest.raises(ValueError, match="does not fit the network: missing more.weight; missing more.bias"):
+        bl.load(tmp_path / "net", other)
+    parts = facts["parts"]
+    for bad, message in (
+        (list(parts), "holds a list of parts that is not valid"),
+        (parts | {"inner": parts["head"]}, "holds a list of parts that is not valid"),
+        (parts | {"head": {"torch": "system"}}, "the stored architecture is not valid"),
+        ({"": parts["head"]}, "holds a list of parts that is not valid"),
+    ):
+        write_tensors(tmp_path / "net", tensors, facts | {"parts": bad})
+        with pytest.raises(ValueError, match=message):
+            bl.load(tmp_path / "net", other)
+    assert all(torch.equal(value, before[name]) for name, value in other.state_dict().items())
+    assert type(other.head) is nn.Linear
+
+
 def test_a_file_that_does_not_fit_changes_nothing(tmp_path: Path) -> None:
     bl.save(bl.mlp([3, 8, 2]), tmp_path / "net")
     for other, message in (

@@ -20,7 +20,7 @@ from bayeslim.models.mlp import Sin
 from bayeslim.posteriors.base import Posterior
 from bayeslim.select import Select
 
-__all__ = ["build", "build_likelihood", "describe", "describe_likelihood"]
+__all__ = ["build", "build_likelihood", "describe", "describe_likelihood", "describe_parts"]
 
 Description = dict[str, Any]
 
@@ -136,6 +136,23 @@ def describe(module: nn.Module) -> Description | None:
     if isinstance(module, layers.BayesLayer) and LAYERS.get(type(module).__name__) is type(module):
         return _describe_layer(module)
     return None
+
+
+def describe_parts(model: nn.Module) -> dict[str, Description]:
+    """Describe the largest parts of `model`, by name, that `build` can make; none if layers share a parameter.
+
+    Example:
+        >>> list(describe_parts(nn.ModuleDict({"head": nn.Linear(2, 1)})))
+        ['head']
+    """
+    if len(list(model.named_parameters(remove_duplicate=False))) > len(list(model.parameters())):
+        return {}
+    parts: dict[str, Description] = {}
+    for name, module in model.named_children():
+        description = describe(module)
+        found = describe_parts(module) if description is None else {"": description}
+        parts |= {f"{name}.{inner}".removesuffix("."): part for inner, part in found.items()}
+    return parts
 
 
 def build(description: Description) -> nn.Module:

@@ -15,7 +15,7 @@ from torch import Tensor
 from bayeslim.gaussian import Gaussian, Mode
 from bayeslim.noise import normal_like
 from bayeslim.ops import LinearOp, Op
-from bayeslim.posteriors.base import Posterior, wide
+from bayeslim.posteriors.base import Posterior, typed_as, wide
 
 __all__ = [
     "Bias",
@@ -30,6 +30,7 @@ __all__ = [
     "moments",
     "taylor_moments",
     "weight_sample",
+    "without_float16",
 ]
 
 Bias = Tensor | Posterior | None
@@ -100,18 +101,19 @@ def taylor_moments(posterior: Posterior, op: Op, x: Tensor | Gaussian, bias: Bia
 def _moments(posterior: Posterior, op: Op, x: Tensor | Gaussian, bias: Bias, mode: Mode) -> Gaussian:
     uncertain = isinstance(x, Gaussian)
     mean_in = x.mean if uncertain else x
-    mean = op(mean_in, posterior.mean(), bias_mean(bias))
+    weight = posterior.mean()
+    mean = op(typed_as(weight, mean_in), weight, bias_mean(bias))
     if not uncertain:
         return Gaussian.of(mean, _output_variance(posterior, op, mean_in, bias), mode)
-    if op.repeats_inputs(x.shape, posterior.mean().shape):
+    if op.repeats_inputs(x.shape, weight.shape):
         raise TypeError(
             "moments of an uncertain input need padding_mode='zeros', or 'circular' with a kernel shorter than the "
             "axis: other borders repeat inputs, whose correlation would be lost"
         )
-    with _without_float16(mean_in.device.type):
+    with without_float16(mean_in.device.type):
         mean_in, spread = wide(mean_in), wide(x.variance)
         weight_variance = posterior.variance().to(spread.dtype)
-        second_moment = posterior.mean().square() + weight_variance
+        second_moment = wide(weight).square() + weight_variance
         if posterior.factorised and op.groups == 1:  # two products as one, of twice the channels: faster, same sum
             channel = op.channel_axis
             inputs = torch.cat([op.squared(mean_in), spread], channel)
@@ -160,7 +162,7 @@ def bias_sample(bias: Bias) -> Tensor | None:
 
 def _output_variance(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
     """`Var[op(x, W) + b]`, in float32 where float16 would underflow."""
-    with _without_float16(x.device.type):
+    with without_float16(x.device.type):
         variance = posterior.output_variance(op, wide(x))
     return _with_bias_variance(variance, op, bias)
 
@@ -169,7 +171,7 @@ def _with_bias_variance(variance: Tensor, op: Op, bias: Bias) -> Tensor:
     return variance + op.per_channel(bias.variance()) if isinstance(bias, Posterior) else variance
 
 
-def _without_float16(kind: str) -> AbstractContextManager[object]:
+def without_float16(kind: str) -> AbstractContextManager[object]:
     """Switch float16 autocast off, where variances underflow; bfloat16 keeps their range."""
     half = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16
     return torch.autocast(kind, enabled=False) if half else nullcontext()

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 
 from bayeslim.divergence import kl_divergence
 from bayeslim.layers.base import BayesLayer
+from bayeslim.posteriors.base import Posterior
 from bayeslim.posteriors.k_tied import KTied
 from bayeslim.posteriors.mean_field import MeanField
+from bayeslim.priors.base import Prior
 
 __all__ = ["kl", "named_kl", "normal_priors"]
 
@@ -18,8 +20,10 @@ __all__ = ["kl", "named_kl", "normal_priors"]
 def normal_priors(model: nn.Module) -> dict[object, tuple[float, float]]:
     """Mean and standard deviation of plain normal priors, by the posteriors that `kl_alongside` can serve."""
     layers = (module for module in model.modules() if isinstance(module, BayesLayer))
-    pairs = (pair for layer in layers for pair in layer.posteriors_and_priors())
-    normal = ((q, p.as_normal(q.loc)) for q, p in pairs if isinstance(q, MeanField | KTied))
+    first: dict[Posterior, Prior] = {}  # of layers that share a posterior, as in `_terms`
+    for posterior, prior in (pair for layer in layers for pair in layer.posteriors_and_priors()):
+        first.setdefault(posterior, prior)
+    normal = ((q, p.as_normal(q.loc)) for q, p in first.items() if isinstance(q, MeanField | KTied))
     return {posterior: prior for posterior, prior in normal if prior is not None}
 
 

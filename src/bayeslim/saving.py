@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bayeslim.architecture import build, build_likelihood, describe, describe_likelihood
+from bayeslim.architecture import build, build_likelihood, describe, describe_likelihood, describe_parts
 from bayeslim.divergence import is_sharded
 from bayeslim.likelihoods.base import Likelihood, likelihood_of, remember_likelihood_
 from bayeslim.storage import read_tensors, write_tensors
@@ -22,7 +23,7 @@ def save(model: nn.Module, path: str | os.PathLike[str], likelihood: Likelihood 
 
     The file is safetensors with JSON in its header and a checksum over all of it, written atomically.
     Networks made of the layers that bayeslim knows can be loaded without code; any other `nn.Module` is
-    saved too, but `load` then needs an instance to load into.
+    saved too, but `load` then needs an instance of its class to load into.
 
     Args:
         model: the network.
@@ -45,6 +46,8 @@ def save(model: nn.Module, path: str | os.PathLike[str], likelihood: Likelihood 
         likelihood = likelihood_of(model)
     tensors = prefixed("model", model.state_dict())
     facts = {"kind": "model", "architecture": describe(model), "likelihood": None}
+    if facts["architecture"] is None:
+        facts["parts"] = describe_parts(model)
     if likelihood is not None:
         facts["likelihood"] = describe_likelihood(likelihood)
         tensors |= prefixed("likelihood", likelihood.state_dict())
@@ -56,8 +59,9 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> nn.Mod
 
     Args:
         path: the file.
-        model: load into this network, which must have the same structure; None builds a new one from
-            the stored architecture.
+        model: load into this network, which must have the same structure; its layers may be plain, or not pruned and
+            compacted yet: those that bayeslim knows are replaced where the stored ones differ. None builds a new
+            network from the stored architecture.
 
     Returns:
         The network, on the CPU if it was built here, its likelihood remembered for `predict`.
@@ -81,12 +85,37 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> nn.Mod
                 "make the network yourself and call load(path, model)"
             )
         model = build(facts["architecture"])
-    load_state_(model, unprefixed("model", tensors), file, assign=built)
+    state = unprefixed("model", tensors)
+    if not built and facts.get("parts") and _problems(model.state_dict(), state):
+        _take_parts_(model, facts["parts"], state, file)
+    else:
+        load_state_(model, state, file, assign=built)
     if facts.get("likelihood") is not None:
         likelihood = build_likelihood(facts["likelihood"])
         load_state_(likelihood, unprefixed("likelihood", tensors), file, assign=True)
         remember_likelihood_(model, likelihood)
     return model
+
+
+def _take_parts_(model: nn.Module, parts: Any, state: Mapping[str, Tensor], file: Path) -> None:
+    """Replace parts of `model` by those described, and load `state`; nothing changes if it does not fit then."""
+    places = [name for name, _ in model.named_modules() if name in parts] if isinstance(parts, dict) else [""]
+    if "" in places or any(a.startswith(f"{b}.") for a in places for b in places):
+        raise ValueError(f"{file} holds a list of parts that is not valid: it may be damaged; restore it from a copy")
+    built = {name: build(parts[name]).train(model.training) for name in places}
+    others = {
+        name: tensor
+        for name, tensor in model.state_dict().items()
+        if not any(name.startswith(f"{part}.") for part in built)
+    }
+    inside = {f"{name}.{key}": value for name, part in built.items() for key, value in part.state_dict().items()}
+    _refuse(_problems(others | inside, state), file)
+    device = next(iter([*model.parameters(), *model.buffers()]), torch.empty(0)).device
+    for name, part in built.items():
+        parent, _, last = name.rpartition(".")
+        setattr(model.get_submodule(parent), last, part)
+    model.load_state_dict(dict(state), strict=True, assign=True)
+    model.to(device)
 
 
 def load_state_(module: nn.Module, state: Mapping[str, Tensor], file: Path, assign: bool = False) -> None:
@@ -98,7 +127,11 @@ def load_state_(module: nn.Module, state: Mapping[str, Tensor], file: Path, assi
 
 def check_state(module: nn.Module, state: Mapping[str, Tensor], file: Path) -> None:
     """Raise ValueError unless `state` has the names, shapes and kinds of number of `module`."""
-    own = module.state_dict()
+    _refuse(_problems(module.state_dict(), state), file)
+
+
+def _problems(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> list[str]:
+    """What keeps `state` from standing for `own`."""
     problems = [f"missing {name}" for name in own if name not in state]
     problems += [f"unexpected {name}" for name in state if name not in own]
     problems += [
@@ -111,6 +144,10 @@ def check_state(module: nn.Module, state: Mapping[str, Tensor], file: Path) -> N
         for name in own
         if name in state and state[name].is_floating_point() != own[name].is_floating_point()
     ]
+    return problems
+
+
+def _refuse(problems: list[str], file: Path) -> None:
     if problems:
         more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
         raise ValueError(f"{file} does not fit the network: {'; '.join(problems[:3])}{more}")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 __all__ = [
     "Progress",
     "Schedule",
+    "checked",
     "constant",
     "constant_then_linear",
     "cosine_cycles",
@@ -54,6 +55,21 @@ def constant(value: float = 1.0) -> Schedule:
         0.5
     """
     return lambda progress: value
+
+
+def checked(name: str, schedule: Schedule | None) -> Schedule:
+    """The schedule that an argument of this name gives, `constant()` for None.
+
+    Raises:
+        TypeError: if it is not a function.
+
+    Example:
+        >>> checked("kl_schedule", None)(Progress(step=7, steps_per_epoch=10, epochs=2))
+        1.0
+    """
+    if schedule is not None and not callable(schedule):
+        raise TypeError(f"`{name}` must be a schedule, got {schedule!r}: pass e.g. bl.schedules.constant(0.3)")
+    return constant() if schedule is None else schedule
 
 
 def warmup_linear(warmup: int, ramp: int, final: float = 1.0) -> Schedule:

@@ -8,6 +8,7 @@ from torch import nn
 
 import bayeslim as bl
 from bayeslim.baselines import deep_ensemble
+from bayeslim.likelihoods import Gaussian
 from training.problems import blobs
 
 
@@ -33,6 +34,21 @@ def test_members_differ_and_are_averaged() -> None:
         member.load_state_dict(ensemble[index])
         parts.append(member(x).softmax(-1).detach())
     torch.testing.assert_close(bl.predict(ensemble, x).mean, torch.stack(parts).mean(0))
+
+
+def test_the_noise_is_that_of_all_members() -> None:
+    x = torch.linspace(-1, 1, 32)[:, None]
+    learned: list[Gaussian] = []
+
+    def train_noise(model: nn.Module, seed: int) -> None:
+        learned.append(Gaussian(2.0 / (1 + len(learned)), learn_noise=True))
+        bl.fit(model, (x, x), likelihood=learned[-1], epochs=1, seed=seed, progress=False)
+
+    ensemble = deep_ensemble(lambda: nn.Linear(1, 1), train_noise, members=3)
+    variances = torch.stack([one.log_noise.detach() for one in learned]).mul(2).exp()
+    assert variances.max() > 4 * variances.min()
+    torch.testing.assert_close(bl.predict(ensemble, x).aleatoric, variances.mean().expand(32, 1))
+    assert learned[-1].log_noise.mul(2).exp().item() == variances[-1].item()
 
 
 def test_the_seed_repeats_it() -> None:

@@ -50,9 +50,9 @@ def test_few_rows_and_lonely_targets_are_refused() -> None:
 def test_target_must_be_named(tmp_path: Path) -> None:
     file = tmp_path / "t.csv"
     file.write_text("a,b\n" + "1,2\n" * 20)
-    with pytest.raises(ValueError, match="say which column to predict: pass --target with one of a, b"):
+    with pytest.raises(ValueError, match="say which column to predict: pass --target with one of 'a', 'b'"):
         from_path(file, None, None, False, 0, None)
-    with pytest.raises(ValueError, match="there is no column 'c': pass --target with one of a, b"):
+    with pytest.raises(ValueError, match="there is no column 'c': pass --target with one of 'a', 'b'"):
         from_path(file, "c", None, False, 0, None)
 
 
@@ -140,6 +140,8 @@ def test_named_sets_are_seeded_and_bounded() -> None:
 
 
 def test_unknown_names_get_suggestions() -> None:
+    with pytest.raises(FileNotFoundError, match=r"'minst.csv' is neither a file or folder nor a known data set: The"):
+        load_problem("minst.csv")
     with pytest.raises(FileNotFoundError, match=r"'minst' is neither .* did you mean mnist.*The sets are digits"):
         load_problem("minst")
     with pytest.raises(ValueError, match="moons needs none of them"):

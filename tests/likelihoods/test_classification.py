@@ -115,7 +115,17 @@ def test_log_density_is_that_of_the_averaged_prediction() -> None:
     rates = torch.stack([logits(3, seed).sigmoid() for seed in range(5)])
     targets = (logits(3, 9) > 0).double()
     joint = distributions.Bernoulli(probs=rates).log_prob(targets).sum(2).exp().mean(0).log()
-    torch.testing.assert_close(Bernoulli().log_density(rates, rates, targets), joint)
+    torch.testing.assert_close(Bernoulli().log_density(rates, rates * (1 - rates), targets), joint)
+
+
+def test_a_sure_no_costs_as_much_as_a_sure_yes() -> None:
+    output = torch.tensor([[10.0], [17.0], [40.0], [80.0]])  # from 17 on `sigmoid` is 1 in float32
+    for sure, y in ((output, torch.zeros(4, 1)), (-output, torch.ones(4, 1))):
+        mean, variance, entropy = Bernoulli().conditional(sure[None])
+        torch.testing.assert_close(-Bernoulli().log_density(mean, variance, y), Bernoulli().nll(sure, y))
+        odds = output.double().neg().exp()
+        exact = odds.log1p() + output * odds / (1 + odds)
+        torch.testing.assert_close(entropy[0].double(), exact, rtol=1e-5, atol=0)
 
 
 def test_sampling_the_targets_gives_the_stated_mean() -> None:

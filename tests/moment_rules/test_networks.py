@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -136,3 +138,43 @@ def test_moments_of_a_network_against_draws_of_its_weights(name: str) -> None:
     samples = drawn(model, x, 800)
     assert 0.95 < ratio(found, samples) < 1.05
     torch.testing.assert_close(found.mean, samples.mean(0), rtol=0, atol=0.5 * samples.std(0).max().item())
+
+
+def uncertain_network() -> nn.Module:
+    """A Bayesian convolution of scales 1e-4 before plain layers: squares of them underflow in float16."""
+    torch.manual_seed(0)
+    net = nn.ModuleDict(
+        {
+            "conv": nn.Conv1d(10, 10, 3, padding=1),
+            "norm": nn.BatchNorm1d(10),
+            "mixed": nn.Conv1d(10, 10, 1),
+            "block": nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True),
+            "lstm": nn.LSTM(16, 8, batch_first=True),
+            "head": nn.Linear(8, 3),
+        }
+    )
+    bayesianize_(net, where=lambda name, _: name in ("conv", "lstm"), estimator=moments)
+    for name, parameter in net.named_parameters():
+        if name.endswith("log_scale"):
+            parameter.data.fill_(math.log(1e-4))
+    return net.eval()
+
+
+def run(net: Any, x: Tensor) -> Any:
+    x = net["mixed"](torch.relu(net["norm"](torch.relu(net["conv"](x)))))
+    return net["head"](net["lstm"](net["block"](x))[0][:, -1])
+
+
+@pytest.mark.parametrize("how", ["autocast", "network"])
+def test_float16_keeps_small_variances(how: str) -> None:
+    net, x = uncertain_network(), torch.randn(4, 10, 16, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = run(net, x)
+        if how == "network":
+            found = run(net.half(), x.half())
+        else:
+            with torch.autocast("cpu", torch.float16):
+                found = run(net, x)
+    torch.testing.assert_close(found.mean.float(), expected.mean, rtol=0, atol=2e-3)
+    torch.testing.assert_close(found.variance.float(), expected.variance, rtol=0.02, atol=0)
+    assert found.variance.dtype == torch.float32

@@ -100,3 +100,11 @@ def test_compiled_gradients_are_the_eager_ones() -> None:
         torch.autograd.grad(of(mean, variance), (mean, variance)) for of in (loss, torch.compile(loss, fullgraph=True))
     )
     torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-5)
+
+
+def test_pieces_keep_a_variance_wider_than_the_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Float16 autocast leaves means of float16 and variances of float32, which float16 would round to 0."""
+    monkeypatch.setattr(rectified, "PIECE", 16)
+    mean, variance = torch.zeros(100, dtype=torch.float16), torch.full((100,), 1e-9)
+    found = rectified_moments(mean, variance, 0.0)
+    torch.testing.assert_close(found[1], variance * (0.5 - 0.5 / torch.pi))

@@ -31,6 +31,8 @@ def test_a_scale_per_weight(max_scale: float) -> None:
     torch.testing.assert_close(posterior.variance().sqrt(), scale)
     assert posterior.variance()[0, 0].item() == 0
     assert torch.equal(posterior.rsample()[0, :1], torch.zeros(1))
+    posterior.set_scale_(0.0)
+    assert torch.equal(posterior.variance(), torch.zeros_like(scale))
 
 
 @over("raw", [0.0, 5.0, 50.0])

@@ -7,8 +7,10 @@ import math
 import pytest
 import torch
 
+from bayeslim.divergence import kl_divergence
 from bayeslim.log_alpha import log_alpha
 from bayeslim.posteriors import Multiplicative
+from bayeslim.priors import ARD, LogUniform, Prior
 from contracts.members import over
 
 WEIGHT = torch.tensor([[0.5, -2.0], [1e-3, 3.0]], dtype=torch.float64)
@@ -54,3 +56,17 @@ def test_a_bound_on_either_side_of_the_default_rate_is_rebuilt(max_alpha: float)
 def test_rates_outside_the_bound_are_refused(alpha: float) -> None:
     with pytest.raises(ValueError, match=r"`alpha` must be positive and below `max_alpha`=1\.0, got"):
         Multiplicative(WEIGHT, alpha=alpha, max_alpha=1.0)
+
+
+@over("prior", [LogUniform(), LogUniform("kingma"), ARD()])
+def test_the_kl_of_a_rate_does_not_depend_on_the_weight(prior: Prior) -> None:
+    """Not even near 0, where `log_alpha` takes every mean for 1e-8, nor do its gradients."""
+    weight = torch.tensor([1.0, 1e-3, 1e-7, 1e-9, -1e-12, 0.0])
+    found = [Multiplicative(part, alpha=0.1, max_alpha=1.0) for part in weight.split(1)]
+    terms = torch.stack([kl_divergence(posterior, prior) for posterior in found])
+    torch.testing.assert_close(terms, terms[:1].expand(6), rtol=1e-5, atol=0)
+    terms.sum().backward()
+    for posterior in found:
+        assert posterior.loc.grad is not None and posterior.log_alpha.grad is not None
+        assert abs(posterior.loc.grad.item()) <= 1e-6 / max(1e-8, abs(posterior.loc.item()))
+        torch.testing.assert_close(posterior.log_alpha.grad, found[0].log_alpha.grad, rtol=1e-5, atol=0)

@@ -185,3 +185,9 @@ def test_other_errors() -> None:
         bl.evaluate(network(), empty, likelihood=bl.Categorical())
     with pytest.raises(ValueError, match="does not accept inputs"):
         bl.evaluate(network(), (inputs()[:, :2], y), likelihood=bl.Categorical())
+
+
+def test_batches_that_are_not_pairs_are_refused() -> None:
+    data = TensorDataset(torch.randn(4, 3), torch.zeros(4), torch.arange(4))
+    with pytest.raises(ValueError, match=r"`data` must yield \(x, y\) pairs, got a list of 3"):
+        bl.evaluate(bl.mlp([3, 1]), DataLoader(data, 2), likelihood=Gaussian())

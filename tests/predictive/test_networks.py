@@ -266,3 +266,51 @@ def test_nothing_stays_on_the_posteriors_after_an_error() -> None:
             bl.predict(model, inputs(count), samples=3, likelihood=CLASSES)
             for layer in (model[0], model[2]):
                 assert layer.estimator is estimator and "rsample" not in vars(layer.weight)
+
+
+class Unusual(nn.Module):
+    """A network around `function`, which takes the output of a Bayesian layer."""
+
+    def __init__(self, function: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.layer, self.function = bl.layers.Linear(4, 3), function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(self.layer(x))
+
+
+@pytest.mark.parametrize("count", [2, 100])
+def test_networks_that_leave_torch_are_sampled_in_a_loop(count: int) -> None:
+    """Neither NumPy nor a list can hold a value inside vmap."""
+    for function in (lambda y: torch.from_numpy(y.numpy()), lambda y: torch.tensor(y.tolist())):
+        torch.manual_seed(0)
+        model, x = Unusual(function), torch.randn(count, 4)
+        found = bl.predict(model, x, samples=3000, likelihood=bl.likelihoods.Gaussian(noise=1.0), seed=0)
+        with bl.using(model, bl.moments), torch.no_grad():
+            exact: Any = model.layer(x)
+        ratios = found.epistemic / exact.variance
+        assert (ratios - 1).abs().max() < 6 * (2 / 3000) ** 0.5
+
+
+@pytest.mark.parametrize("method", ["sample", "mean"])
+@pytest.mark.parametrize("function", [lambda y: (y, y), lambda y: {"logits": y}])
+def test_networks_that_return_several_things_are_refused(function: Callable[[Tensor], Any], method: Any) -> None:
+    with pytest.raises(TypeError, match="the network must return one tensor, not (tuple|dict): wrap it"):
+        bl.predict(Unusual(function), torch.randn(2, 4), method=method, likelihood=bl.Categorical())
+
+
+def test_packed_sequences_give_no_warning() -> None:
+    """Packing is a loop inside vmap, of which torch warns users who can do nothing about it."""
+    layer = bl.layers.LSTM(3, 4, batch_first=True)
+    pack = nn.utils.rnn.pack_padded_sequence
+
+    class Packed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.layer = bl.layers.Linear(2, 3), layer
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(pack(self.first(x), torch.full((len(x),), 3), batch_first=True))[1][0][0]
+
+    prediction = bl.predict(Packed(), torch.randn(2, 5, 2), samples=10, likelihood=bl.Categorical(), seed=0)
+    assert prediction.mean.shape == (2, 4)

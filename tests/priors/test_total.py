@@ -74,3 +74,13 @@ def test_hessians_by_function_transforms(name: str) -> None:
         for function in (prior.total, lambda m, s: prior.kl(m, (2 * s).exp()).sum())
     )
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("name", ["ard", "molchanov", "kingma"])
+def test_no_slope_where_means_count_as_the_smallest_one(name: str) -> None:
+    mean = torch.tensor([5e-9, -1e-12, 0.0, 2e-8], dtype=torch.float64, requires_grad=True)
+    log_std = torch.full((4,), -19.0, dtype=torch.float64)
+    found = torch.autograd.grad(PRIORS[name].total(mean, log_std), mean)
+    expected = torch.autograd.grad(PRIORS[name].kl(mean, (2 * log_std).exp()).sum(), mean)
+    torch.testing.assert_close(found, expected)
+    assert found[0][:3].abs().max() == 0 and found[0][3] != 0

@@ -112,3 +112,12 @@ def test_nan_scores_are_refused() -> None:
 def test_unknown_structure() -> None:
     with pytest.raises(ValueError, match="`structure` must be one of weight, input, output, head, got 'row'"):
         MAGNITUDE.scores(posterior(), "row")
+
+
+@pytest.mark.parametrize("criterion", [LOG_ALPHA, SIGNAL_TO_NOISE, MAGNITUDE], ids=lambda criterion: criterion.name)
+def test_a_pruned_weight_does_not_keep_its_group_alive(criterion: Criterion) -> None:
+    inner = MeanField(torch.tensor([[1e-3] * 3, [1.0] * 3]), scale=0.1)  # ln alpha of the first unit is 9
+    q = Masked(inner, torch.tensor([[0.0, 1, 1], [1, 1, 1]]))
+    assert criterion.keep(q, structure="output").tolist() == [[False] * 3, [True] * 3]
+    heads = criterion.scores(q, "head", heads=2) >= criterion.cut(None)
+    assert heads[:, 0].tolist() == [False, True]

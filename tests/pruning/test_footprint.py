@@ -13,6 +13,7 @@ import bayeslim as bl
 from bayeslim.masks import Masked
 from bayeslim.pruning.compact import compact
 from bayeslim.pruning.footprint import Footprint, compare, footprint, table
+from bayeslim.pruning.sparse import SparseLinear
 
 
 def half_pruned() -> nn.Sequential:
@@ -111,3 +112,30 @@ def test_arguments() -> None:
         footprint(nn.Linear(2, 2), torch.zeros(1, 2), repeats=-1)
     with pytest.raises(ValueError, match="`example` must be a batch"):
         footprint(nn.Linear(2, 2), torch.zeros(0, 2))
+
+
+class Tied(nn.Module):
+    """Words in and out by one matrix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.out = nn.Embedding(7, 5), nn.Linear(5, 7, bias=False)
+        self.out.weight = self.words.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.words(x))
+
+
+@pytest.mark.parametrize("bayesian", [False, True])
+def test_shared_weights_count_once_and_norms_not_at_all(bayesian: bool) -> None:
+    model: nn.Module = nn.Sequential(Tied(), nn.LayerNorm([2, 7]))
+    cost = footprint(bl.bayesianize_(model) if bayesian else model, torch.zeros(1, 2, dtype=torch.long), repeats=0)
+    assert cost.weights == cost.nonzero == 35 and cost.multiply_adds == 70
+
+
+def test_a_sparse_layer_counts_what_it_stores() -> None:
+    plain = nn.Linear(10, 8)
+    with torch.no_grad():
+        plain.weight[:6] = 0
+    cost = footprint(nn.Sequential(SparseLinear(plain), nn.ReLU()), torch.zeros(1, 3, 10), repeats=0)
+    assert (cost.weights, cost.nonzero, cost.multiply_adds) == (80, 20, 60)

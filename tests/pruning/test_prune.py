@@ -25,7 +25,7 @@ from bayeslim.pruning import (
     sparsity,
     unprune_,
 )
-from bayeslim.pruning.prune import bayes_layers
+from bayeslim.pruning.prune import bayes_layers, set_masks_
 
 FAMILIES = {
     "MeanField": functools.partial(MeanField, scale=0.2),
@@ -260,3 +260,30 @@ def test_few_groups_and_a_large_amount_leave_one() -> None:
     bl.bayesianize_(model)
     pruned = bl.prune_(model, bl.pruning.MAGNITUDE, amount=0.95, structure="output", allow_empty=True)
     assert sum(round(part * count) for part, count in zip(pruned.values(), (1, 3), strict=True)) == 3
+
+
+def test_layers_that_share_a_posterior_share_its_mask() -> None:
+    torch.manual_seed(0)
+    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
+    second.weight = first.weight
+    model = bl.bayesianize_(nn.Sequential(first, nn.ReLU(), second))
+    assert bl.prune_(model, MAGNITUDE, amount=0.25) == {"0": 0.25, "2": 0.25}
+    for pruned in (model, random_like(model)):
+        layer, other = pruned.get_submodule("0"), pruned.get_submodule("2")
+        assert isinstance(layer, bl.layers.Linear) and isinstance(other, bl.layers.Linear)
+        assert layer.weight is other.weight and mask_of(layer.weight).sum() == 12
+        torch.testing.assert_close(bl.kl(pruned), layer.kl())  # once
+        assert bl.footprint(pruned).weights == 16
+    with torch.no_grad():
+        rest = set_masks_(bayes_layers(model), {"0": torch.eye(4), "2": torch.ones(4, 4)}, allow_empty=True)
+    assert rest["0"] == rest["2"] >= 0.75
+
+
+def test_a_layer_left_out_loses_what_one_that_shares_its_weights_loses() -> None:
+    torch.manual_seed(0)
+    first, second, other = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+    second.weight = first.weight
+    model = bl.bayesianize_(nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), other))
+    assert bl.prune_(model, MAGNITUDE, amount=0.25, where=lambda name, layer: name == "2") == {"0": 0.25, "2": 0.25}
+    masks = [mask_of(layer.weight).sum().item() for layer in bayes_layers(model).values()]
+    assert masks == [12, 12, 16]

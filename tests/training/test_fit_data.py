@@ -175,8 +175,8 @@ def test_a_sampler_that_picks_examples_needs_num_data() -> None:
         (TensorDataset(X[:0], Y[:0]), {}, "`data` is empty"),
         (DataLoader(Stream(), 8), {}, "`num_data` cannot be inferred"),
         (DataLoader(Stream(), 8), {"num_data": 48}, "loader without a length.*__len__"),
-        (DataLoader(TensorDataset(X), 8), {}, r"`data` must yield \(x, y\) pairs, got list"),
-        (DataLoader(TensorDataset(X, Y, Y), 8), {}, r"`data` must yield \(x, y\) pairs"),
+        (DataLoader(TensorDataset(X), 8), {}, r"`data` must yield \(x, y\) pairs, got a list of 1"),
+        (DataLoader(TensorDataset(X, Y, Y), 8), {}, r"`data` must yield \(x, y\) pairs, got a list of 3"),
         ((X[:, :2], Y), {}, r"the network does not accept inputs of shape \(N, 2\) and dtype torch.float32"),
         ((X.int(), Y), {}, r"does not accept inputs of shape \(N, 3\) and dtype torch.int32"),
         ((X[:, None, None], Y), {}, r"outputs of shape \(batch, classes >= 2\), got \(2, 1, 1, 3\)"),
@@ -292,6 +292,20 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message
     with pytest.raises(ValueError, match=message):
         bl.fit(model, (X, Y), **options)
     assert equal(model, before)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kl_schedule": 0.3}, r"`kl_schedule` must be a schedule, got 0\.3: pass e\.g\. bl\.schedules\.constant"),
+        ({"lr_schedule": "cosine"}, "`lr_schedule` must be a schedule, got 'cosine'"),
+        ({"likelihood": "categorical"}, r"`likelihood` must be a likelihood, got 'categorical': .*bl\.Categorical\(\)"),
+        ({"likelihood": bl.Categorical}, "`likelihood` must be a likelihood, got <class"),
+    ],
+)
+def test_options_of_another_kind_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        bl.fit(small(), (X, Y), **({"likelihood": CLASSES, "epochs": 1} | options))
 
 
 def test_a_network_without_parameters_is_refused() -> None:

@@ -240,3 +240,12 @@ def test_frozen_parameters_stay() -> None:
     bl.fit(model, blobs(), likelihood=CLASSES, epochs=1, seed=0)
     moved = {name for name, value in state(model).items() if not torch.equal(value, before[name])}
     assert moved == before.keys() - {"0.weight.loc"}
+
+
+@pytest.mark.parametrize("block", [torch.no_grad, torch.inference_mode])
+def test_training_without_gradients_is_refused(block: Any) -> None:
+    model = small()
+    before = state(model)
+    with block(), pytest.raises(RuntimeError, match=r"`fit` needs gradients: call it outside torch\.no_grad"):
+        bl.fit(model, blobs(), likelihood=CLASSES, epochs=1)
+    assert equal(model, before)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 
+from bayeslim.likelihoods import Gaussian
+from bayeslim.likelihoods.base import remember_likelihood_
 from bayeslim.predictive.snapshots import Snapshots
 from bayeslim.randomness import derived_seed, seeded
 
@@ -17,7 +22,8 @@ def deep_ensemble(
 ) -> Snapshots:
     """Train `members` networks from independent beginnings and predict by all of them (Lakshminarayanan et al. 2017).
 
-    `p(y | x) = (1/M) sum_m p(y | x, W_m)`, where W_m are the weights of member m of M.
+    `p(y | x) = (1/M) sum_m p(y | x, W_m)`, where W_m are the weights of member m of M. Of the noises
+    that members learned, the mean variance stands for all.
 
     Args:
         build: makes a network, freshly initialised; called under a seed of its own for each member.
@@ -39,11 +45,19 @@ def deep_ensemble(
     if members < 1:
         raise ValueError(f"`members` must be at least 1, got {members}: pass e.g. 5")
     states: list[dict[str, Tensor]] = []
-    model = nn.Module()
+    noises: list[Tensor] = []
+    model, likelihood = nn.Module(), None
     for member in range(members):
         own = derived_seed(seed, member)
         with seeded(own):
             model = build()
         train(model, own)
         states.append({name: value.detach().clone() for name, value in model.state_dict().items()})
+        likelihood = model.__dict__.get("_bayeslim_likelihood")
+        if isinstance(likelihood, Gaussian):
+            noises.append(likelihood.log_noise.detach().clone())
+    if isinstance(likelihood, Gaussian):
+        likelihood = copy.deepcopy(likelihood)  # the members' own stay as they are
+        likelihood.log_noise.data = 0.5 * (torch.stack(noises).mul(2).logsumexp(0) - math.log(len(noises)))
+        remember_likelihood_(model, likelihood)
     return Snapshots(model, states)

@@ -128,7 +128,7 @@ def load_problem(
             raise ValueError(f"--target, --task and --impute are for your own tables; {data} needs none of them")
         return NAMED[data](seed, rows)
     if not Path(data).exists():
-        hint = did_you_mean(data, NAMED)
+        hint = "" if Path(data).suffix else did_you_mean(data, NAMED)  # with a suffix a file was meant
         raise FileNotFoundError(
             f"{data!r} is neither a file or folder nor a known data set: {hint}The sets are {', '.join(NAMED)}"
         )

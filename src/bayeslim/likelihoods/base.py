@@ -132,6 +132,11 @@ def remember_likelihood_(model: nn.Module, likelihood: Likelihood) -> None:
 def likelihood_of(model: nn.Module, likelihood: Likelihood | None = None) -> Likelihood:
     """Return `likelihood`, or the one `model` was trained with, or explain what to pass."""
     found = likelihood if likelihood is not None else model.__dict__.get("_bayeslim_likelihood")
+    if likelihood is not None and not isinstance(likelihood, Likelihood):
+        raise TypeError(
+            f"`likelihood` must be a likelihood, got {likelihood!r}: pass e.g. bl.Categorical() or "
+            "bl.likelihoods.Gaussian(noise=0.1)"
+        )
     if not isinstance(found, Likelihood):
         raise ValueError(
             "`likelihood` is not known: `bl.fit` remembers it; for a network trained elsewhere pass e.g. "

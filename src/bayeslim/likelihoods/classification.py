@@ -146,18 +146,21 @@ class Bernoulli(Likelihood):
 
     def conditional(self, output: Tensor) -> Conditional:
         """Probabilities `p`, variances `p (1 - p)`, binary entropies."""
-        p = output.sigmoid()
-        entropy = p * F.softplus(-output) + (1 - p) * F.softplus(output)
-        return Conditional(p, p * (1 - p), entropy)
+        p, q = output.sigmoid(), output.neg().sigmoid()  # 1 - p would round to 0 for a sure yes
+        return Conditional(p, p * q, p * F.softplus(-output) + q * F.softplus(output))
 
     def predictive_entropy(self, mean: Tensor, variance: Tensor) -> Tensor:
         """Binary entropies of the averaged probabilities."""
         return -torch.special.xlogy(mean, mean) - torch.special.xlogy(1 - mean, 1 - mean)
 
     def log_density(self, means: Tensor, variances: Tensor, y: Tensor) -> Tensor:
-        """Log of the averaged joint probability of an example's targets."""
+        """Log of the averaged joint probability of an example's targets.
+
+        The probability of a no is `1 - p`, and `p (1 - p) / p` where that would round to 0.
+        """
         tiny = torch.finfo(means.dtype).tiny
-        log_p, log_q = means.clamp_min(tiny).log(), (1 - means).clamp_min(tiny).log()
+        q = torch.where(means > 0.5, variances / means, 1 - means)
+        log_p, log_q = means.clamp_min(tiny).log(), q.clamp_min(tiny).log()
         joint = (y * log_p + (1 - y) * log_q).flatten(2).sum(2)
         return joint.logsumexp(0) - math.log(len(means))
 

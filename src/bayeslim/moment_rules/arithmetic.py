@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayeslim.estimators import without_float16
 from bayeslim.gaussian import Gaussian
+from bayeslim.posteriors.base import wide
 
 __all__ = ["add", "bilinear", "div", "lerp", "mean_of", "mode_of", "mul", "neg", "square", "sub", "where"]
 
@@ -128,13 +130,18 @@ def bilinear(function: Callable[..., Tensor]) -> Callable[..., Gaussian]:
         def f(left: Tensor, right: Tensor) -> Tensor:
             return function(left, right, *args, **kwargs)
 
-        if not isinstance(a, Gaussian):
-            assert isinstance(b, Gaussian)
-            return _result(f(a, b.mean), f(a.square(), b.variance), b)
-        if not isinstance(b, Gaussian):
-            return _result(f(a.mean, b), f(a.variance, b.square()), a)
-        squared = b.mean.square() + b.variance
-        return _result(f(a.mean, b.mean), f(a.mean.square(), b.variance) + f(a.variance, squared), a, b)
+        def squared(x: Tensor) -> Tensor:
+            return wide(x).square()
+
+        with without_float16(mean_of(a).device.type):
+            if not isinstance(a, Gaussian):
+                variance = f(squared(a), wide(variance_of(b)))
+            elif not isinstance(b, Gaussian):
+                variance = f(wide(a.variance), squared(b))
+            else:
+                spread = wide(b.variance)
+                variance = f(squared(a.mean), spread) + f(wide(a.variance), squared(b.mean) + spread)
+        return _result(f(mean_of(a), mean_of(b)), variance, a, b)
 
     return rule
 

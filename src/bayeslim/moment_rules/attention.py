@@ -9,9 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bayeslim.estimators import without_float16
 from bayeslim.gaussian import Gaussian
 from bayeslim.moment_rules.arithmetic import bilinear, mean_of, mode_of
 from bayeslim.moment_rules.norms import dropout
+from bayeslim.posteriors.base import wide
 
 __all__ = ["additive_mask", "log_softmax", "multi_head_attention_forward", "scaled_dot_product_attention", "softmax"]
 
@@ -104,14 +106,15 @@ def scaled_dot_product_attention(
 
 def _mixed(weights: Gaussian, score_variance: Tensor, value: Tensor, value_variance: Tensor | None) -> Gaussian:
     """`sum_j a_j V_j` for weights `a` that sum to 1; see `scaled_dot_product_attention`."""
-    squared = weights.mean.square()
-    spread = squared * score_variance
     output = weights.mean @ value
-    # sum_j w_j (V_j - o)^2, expanded, so that no tensor of (length, source, outputs) is needed
-    variance = spread @ value.square() - 2 * output * (spread @ value) + output.square() * spread.sum(-1, keepdim=True)
-    variance = variance.clamp_min(0)
-    if value_variance is not None:
-        variance = variance + (squared + weights.variance) @ value_variance
+    with without_float16(output.device.type):
+        squared, values, mixed = wide(weights.mean).square(), wide(value), wide(output)
+        spread = squared * score_variance
+        # sum_j w_j (V_j - o)^2, expanded, so that no tensor of (length, source, outputs) is needed
+        variance = spread @ values.square() - 2 * mixed * (spread @ values)
+        variance = (variance + mixed.square() * spread.sum(-1, keepdim=True)).clamp_min(0)
+        if value_variance is not None:
+            variance = variance + (squared + weights.variance) @ wide(value_variance)
     return Gaussian.of(output, variance, weights.mode)
 
 

@@ -12,8 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bayeslim.estimators import without_float16
 from bayeslim.gaussian import Gaussian
 from bayeslim.moment_rules.arithmetic import add, bilinear
+from bayeslim.posteriors.base import typed_as, wide
 
 __all__ = ["einsum", "mean", "sum", "weighted"]
 
@@ -27,8 +29,10 @@ def weighted(function: Callable[..., Tensor]) -> Callable[..., Gaussian]:
 
     def rule(input: Any, weight: Any, bias: Any = None, *args: Any, **kwargs: Any) -> Gaussian:
         if isinstance(input, Gaussian) and not isinstance(weight, Gaussian) and not isinstance(bias, Gaussian):
-            mean = function(input.mean, weight, bias, *args, **kwargs)
-            return Gaussian.of(mean, function(input.variance, weight.square(), None, *args, **kwargs), input.mode)
+            mean = function(typed_as(weight, input.mean), weight, bias, *args, **kwargs)
+            with without_float16(mean.device.type):
+                variance = function(wide(input.variance), wide(weight).square(), None, *args, **kwargs)
+            return Gaussian.of(mean, variance, input.mode)
         result = product(input, weight, *args, **kwargs)
         if bias is None:
             return result

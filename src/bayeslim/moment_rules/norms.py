@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayeslim.gaussian import Gaussian
+from bayeslim.posteriors.base import typed_as
 
 __all__ = ["batch_norm", "dropout", "group_norm", "layer_norm"]
 
@@ -54,7 +55,9 @@ def batch_norm(
             f"BatchNorm in training needs more than one value per channel, got an input of shape {tuple(input.shape)}: "
             "use a larger batch, or model.eval()"
         )
-    mean = F.batch_norm(input.mean, running_mean, running_var, weight, bias, training, momentum, eps)
+    mean = F.batch_norm(
+        typed_as(running_mean, input.mean), running_mean, running_var, weight, bias, training, momentum, eps
+    )
     if use_batch:
         others = [axis for axis in range(input.ndim) if axis != 1]
         spread = input.mean.var(others, correction=0)

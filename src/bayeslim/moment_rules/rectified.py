@@ -65,7 +65,8 @@ def _forward(mean: Tensor, variance: Tensor, slope: float, outputs: int) -> tupl
         or not (mean.is_contiguous() and variance.is_contiguous())
     ):
         return _values(mean, variance, slope, outputs)
-    whole = tuple(torch.empty_like(mean) for _ in range(outputs))
+    kind = torch.promote_types(mean.dtype, variance.dtype)  # the variance may be kept wider than the mean
+    whole = tuple(torch.empty_like(mean, dtype=kind) for _ in range(outputs))
     for means, variances, *parts in zip(*(t.view(-1).split(PIECE) for t in (mean, variance, *whole)), strict=True):
         found = _values(means, variances, slope, outputs, (parts[0], parts[1]))
         for part, value in zip(parts[2:], found[2:], strict=True):

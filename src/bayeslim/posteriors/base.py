@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bayeslim.ops import Op
 
-__all__ = ["Posterior", "PosteriorFactory", "soft_upper_bound", "soft_upper_bound_inverse", "wide"]
+__all__ = ["Posterior", "PosteriorFactory", "soft_upper_bound", "soft_upper_bound_inverse", "typed_as", "wide"]
 
 
 class Posterior(nn.Module, ABC):
@@ -74,6 +74,12 @@ def wide(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype == torch.float16 else tensor
 
 
+def typed_as(weight: Tensor | None, tensor: Tensor) -> Tensor:
+    """Return what `wide` made float32 as the float16 that layers with float16 weights take, else `tensor`."""
+    narrow = weight is not None and weight.dtype == torch.float16 and tensor.dtype == torch.float32
+    return tensor.half() if narrow else tensor
+
+
 def soft_upper_bound(raw: Tensor, bound: float) -> Tensor:
     """Bend `raw` smoothly so that it stays below `bound`: `bound - softplus(bound - raw)`.
 
@@ -88,5 +94,5 @@ def soft_upper_bound_inverse(value: Value, bound: float) -> Value:
     if bound == math.inf:
         return value
     if isinstance(value, Tensor):
-        return bound - torch.expm1(bound - value).log()
-    return bound - math.log(math.expm1(bound - value))
+        return value - torch.expm1(value - bound).neg().log()
+    return value - math.log(-math.expm1(value - bound))

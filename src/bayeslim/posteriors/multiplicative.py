@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from bayeslim.log_alpha import SMALLEST_MEAN
 from bayeslim.noise import normal_like
 from bayeslim.posteriors.base import (
     Posterior,
@@ -57,9 +58,8 @@ class Multiplicative(Posterior):
         return self._bounded_log_alpha().exp() * wide(self.loc).square()
 
     def log_std(self) -> Tensor:
-        """`0.5 ln alpha + ln|loc|`, which no square can overflow."""
-        loc = wide(self.loc)
-        return 0.5 * self._bounded_log_alpha() + loc.abs().clamp_min(torch.finfo(loc.dtype).tiny).log()
+        """`0.5 ln alpha + ln|loc|`, which no square can overflow; as in `log_alpha`, `|loc|` is at least 1e-8."""
+        return 0.5 * self._bounded_log_alpha() + wide(self.loc).abs().clamp_min(SMALLEST_MEAN).log()
 
     def rsample(self) -> Tensor:
         """`loc + loc * sqrt(alpha) * noise`."""

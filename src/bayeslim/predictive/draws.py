@@ -17,6 +17,7 @@ from bayeslim.gaussian import Gaussian
 from bayeslim.layers.base import BayesLayer
 from bayeslim.ops import LinearOp, Op
 from bayeslim.posteriors.base import Posterior
+from bayeslim.predictive.inputs import one_tensor
 from bayeslim.predictive.joint_outputs import JointOutputs, pays
 from bayeslim.predictive.vectorised import over_samples
 
@@ -141,7 +142,7 @@ def _tried(model: nn.Module, layers: list[BayesLayer], linear: list[BayesLayer],
     def run(_: Tensor) -> Tensor:
         nonlocal calls
         calls += 1
-        return model(certain(x))
+        return one_tensor(model(certain(x)))
 
     posteriors = {posterior: None for layer in layers for posterior, _ in layer.posteriors_and_priors()}
     noting = [(posterior, "rsample", partial(drawn, posterior)) for posterior in posteriors]

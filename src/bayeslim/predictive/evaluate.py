@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
-from bayeslim.predictive.inputs import as_tensor
+from bayeslim.predictive.inputs import as_tensor, pair_of
 from bayeslim.predictive.sample import Method, predict
 from bayeslim.predictive.snapshots import Snapshots, network_of
 
@@ -72,7 +72,7 @@ def evaluate_in_full(
     variances: list[Tensor] = []
     targets: list[Tensor] = []
     log_densities: list[Tensor] = []
-    for index, (x, y) in enumerate(_pairs(data, batch_size)):
+    for index, (x, y) in enumerate(map(pair_of, _batches(data, batch_size))):
         prediction = predict(
             model,
             x,
@@ -114,7 +114,7 @@ def _fitting(likelihood: Likelihood, y: Tensor, mean: Tensor) -> Tensor:
     return y.to(mean.device)
 
 
-def _pairs(data: Any, batch_size: int) -> Any:
+def _batches(data: Any, batch_size: int) -> Any:
     """Batches of (x, y), in order."""
     if isinstance(data, DataLoader):
         return data

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-__all__ = ["Inputs", "as_tensor", "device_of", "float_type_of", "input_batches", "refusal"]
+__all__ = ["Inputs", "as_tensor", "device_of", "float_type_of", "input_batches", "one_tensor", "pair_of", "refusal"]
 
 BATCH_NUMBERS = 2**25
 """Numbers in a batch of a tensor by default: 128 MiB in float32."""
@@ -69,6 +69,24 @@ def as_tensor(name: str, value: Any, dtype: torch.dtype | None = None) -> Tensor
             )
         tensor = tensor if dtype is None else tensor.to(dtype)
     return tensor
+
+
+def pair_of(batch: Any) -> tuple[Any, Any]:
+    """Inputs and targets of a batch of a labelled data set."""
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        kind = type(batch).__name__ + (f" of {len(batch)}" if isinstance(batch, tuple | list) else "")
+        raise ValueError(f"`data` must yield (x, y) pairs, got a {kind}: wrap the dataset accordingly")
+    return batch[0], batch[1]
+
+
+def one_tensor(output: Any) -> Tensor:
+    """The output of a network, which must be one tensor."""
+    if not isinstance(output, Tensor):
+        raise TypeError(
+            f"the network must return one tensor, not {type(output).__name__}: wrap it in a module that returns the "
+            "logits, or the values that it predicts"
+        )
+    return output
 
 
 def refusal(x: Tensor, error: Exception) -> ValueError:

@@ -17,7 +17,7 @@ from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.gaussian import Gaussian
 from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
-from bayeslim.predictive.inputs import Inputs, device_of, input_batches, refusal
+from bayeslim.predictive.inputs import Inputs, device_of, input_batches, one_tensor, refusal
 from bayeslim.predictive.networks import predict_by_networks, predict_by_sampling, together
 from bayeslim.predictive.prediction import Prediction, joined
 from bayeslim.predictive.snapshots import Replay, Snapshots, network_of
@@ -157,7 +157,7 @@ def predict_batch(
         for chunk in _chunks(samples, OUTPUTS_AT_ONCE // output.numel()):
             stream.add(output.mean + output.std * output.mean.new_empty(chunk, *output.shape).normal_())
     elif method == "mean" or not (isinstance(x, Gaussian) or has_posterior(model)):
-        stream.add(model(certain(x))[None])
+        stream.add(one_tensor(model(certain(x)))[None])
     else:
         return predict_by_sampling(model, x, likelihood, samples, room)
     return stream.prediction()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch._C._functorch import TransformType, get_interpreter_stack
 
@@ -60,7 +62,8 @@ def of_log_alpha(
 
     def slopes(mean: Tensor, la: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         by_log_std = slope(la).mul_(2 * g)
-        by_mean = by_log_std / mean.square().clamp_min_(SMALLEST_MEAN**2)
+        # Divided by infinity, and so 0, where the value does not change.
+        by_mean = by_log_std / F.threshold(mean.square(), SMALLEST_MEAN**2, math.inf)
         return by_mean.mul_(mean).neg_(), by_log_std
 
     return differentiated(value, slopes, mean, log_std)

@@ -69,8 +69,10 @@ class Criterion:
         """
         if structure not in STRUCTURES:
             raise ValueError(f"`structure` must be one of {', '.join(STRUCTURES)}, got {structure!r}")
-        mean, kept = posterior.mean(), posterior.kept()
-        scores = self.score(mean, posterior.variance())
+        mean, variance, kept = posterior.mean(), posterior.variance(), posterior.kept()
+        if kept is not None:
+            variance = variance.masked_fill(kept == 0, 1)  # pruned weights are the weakest of a group, not the surest
+        scores = self.score(mean, variance)
         if bool(scores.isnan().any()):
             raise ValueError(f"the {self.name} scores hold NaN: the posterior has diverged, train it again")
         if structure == "weight":

@@ -20,6 +20,7 @@ from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.layers.base import BayesLayer
 from bayeslim.ops import ConvTransposeOp
 from bayeslim.posteriors.base import Posterior
+from bayeslim.pruning.sparse import SparseLinear
 from bayeslim.using import using
 
 __all__ = ["Footprint", "compare", "footprint", "table"]
@@ -34,7 +35,7 @@ class Footprint:
     parameters: int
     """All parameters: means, scales, biases and those of plain layers."""
     weights: int
-    """Weights of linear layers, convolutions and embeddings, biases excluded."""
+    """Weights of linear layers, convolutions and embeddings, biases excluded; shared ones count once."""
     nonzero: int
     """Those of them whose mean is not zero."""
     mean_bytes: int
@@ -108,7 +109,7 @@ def _measured(models: Sequence[nn.Module], example: Tensor | None, repeats: int)
         raise ValueError(f"`example` must be a batch of at least one input, got shape {tuple(example.shape)}")
     costs: list[dict[str, Any]] = []
     for model in models:
-        weights = [mean for name, mean in _mean_tensors(model).items() if name.endswith("weight") and mean.ndim > 1]
+        weights = _weights(model)
         state = {name: tensor.contiguous().clone() for name, tensor in model.state_dict().items()}
         costs.append(
             {
@@ -131,8 +132,22 @@ def _measured(models: Sequence[nn.Module], example: Tensor | None, repeats: int)
     return [Footprint(**cost) for cost in costs]
 
 
+def _weights(model: nn.Module) -> list[Tensor]:
+    """The mean weights that `Footprint.weights` counts."""
+    found: dict[int, Tensor] = {}
+    for module in model.modules():
+        if isinstance(module, BayesLayer):
+            found[id(module.weight)] = module.weight.mean()
+        elif isinstance(module, SparseLinear):
+            found[id(module)] = module.dense_weight()
+        elif not isinstance(module, nn.LayerNorm | nn.RMSNorm):
+            own = module.named_parameters(recurse=False)
+            found |= {id(tensor): tensor for name, tensor in own if name.endswith("weight") and tensor.ndim > 1}
+    return list(found.values())
+
+
 def _mean_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """The tensors of the mean network in float32, each once."""
+    """The tensors of the mean network in float32, by their names in its state."""
     found: dict[str, Tensor] = {}
     inside: set[nn.Module] = set()
     for name, module in model.named_modules():
@@ -164,6 +179,9 @@ def _multiply_adds(model: nn.Module, one: Tensor) -> int:
 
     def count(module: Any, args: tuple[Tensor, ...], output: Tensor) -> None:
         nonlocal total
+        if isinstance(module, SparseLinear):
+            total += output.numel() // module.out_features * len(module.values)
+            return
         bayesian = isinstance(module, BayesLayer)
         if bayesian and not module.op.numeric_input:
             return
@@ -177,7 +195,7 @@ def _multiply_adds(model: nn.Module, one: Tensor) -> int:
             positions = output.numel() // weight.shape[0]
         total += positions * weight.numel()
 
-    kinds = (BayesLayer, nn.Linear, _ConvNd)
+    kinds = (BayesLayer, nn.Linear, _ConvNd, SparseLinear)
     hooks = [module.register_forward_hook(count) for module in model.modules() if isinstance(module, kinds)]
     try:
         with _mean_network(model):

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from bayeslim.layers.attention import MultiheadAttention
 from bayeslim.layers.base import BayesLayer
 from bayeslim.masks import Masked, mask_of, unmasked
+from bayeslim.posteriors.base import Posterior
 from bayeslim.pruning.criteria import LOG_ALPHA, Criterion
 
 __all__ = ["bayes_layers", "prune_", "random_like", "set_masks_", "unprune_"]
@@ -40,7 +41,8 @@ def prune_(
         amount: prune this part of the weights instead, lowest scores first, in [0, 1).
         structure: prune single weights, whole input units, whole output units or channels, or attention heads.
         scope: with `amount`, rank over the whole network or within each layer.
-        where: leave a layer alone where this returns False for (name, layer).
+        where: leave a layer alone where this returns False for (name, layer), unless it shares its weights with
+            another one.
         allow_empty: let a layer lose all its weights, which makes the network constant; an error otherwise.
 
     Returns:
@@ -82,7 +84,10 @@ def prune_(
         for key, members in groups.items()
         for name, role in members
     }
-    return set_masks_({name: layers[name] for name in masks}, masks, allow_empty)
+    touched = {unmasked(layers[name].weight) for name in masks}
+    sharing = {name: layer for name, layer in bayes_layers(model).items() if unmasked(layer.weight) in touched}
+    masks |= {name: torch.ones_like(mask_of(layer.weight)) for name, layer in sharing.items() if name not in masks}
+    return set_masks_(sharing, masks, allow_empty)
 
 
 def bayes_layers(model: nn.Module) -> dict[str, BayesLayer]:
@@ -94,18 +99,25 @@ def bayes_layers(model: nn.Module) -> dict[str, BayesLayer]:
 def set_masks_(layers: dict[str, BayesLayer], masks: dict[str, Tensor], allow_empty: bool = False) -> dict[str, float]:
     """Multiply masks (1 keeps) onto the layers; return the part of each that is pruned now.
 
+    Layers that share a posterior share a mask as well: what one of them loses is lost to all.
+
     Raises:
         ValueError: if a layer would be emptied and that is not allowed; nothing is changed then.
     """
-    joined = {name: mask_of(layer.weight) * masks[name] for name, layer in layers.items()}
+    whole: dict[Posterior, Tensor] = {}
+    for name, layer in layers.items():
+        inner, own = unmasked(layer.weight), mask_of(layer.weight) * masks[name]
+        whole[inner] = whole[inner] * own if inner in whole else own
+    joined = {name: whole[unmasked(layer.weight)] for name, layer in layers.items()}
     empty = [name for name, mask in joined.items() if not bool(mask.any())]
     if empty and not allow_empty:
         raise ValueError(
             f"layer {empty[0]!r} would lose all its {joined[empty[0]].numel()} weights and the network would be "
             "constant: lower the threshold or amount, leave the layer out by `where`, or pass allow_empty=True"
         )
-    for name, layer in layers.items():
-        layer.weight = Masked(unmasked(layer.weight), joined[name])
+    masked = {inner: Masked(inner, mask) for inner, mask in whole.items()}
+    for layer in layers.values():
+        layer.weight = masked[unmasked(layer.weight)]
     return {name: 1 - mask.double().mean().item() for name, mask in joined.items()}
 
 
@@ -134,10 +146,13 @@ def random_like(pruned: nn.Module, seed: int = 0) -> nn.Module:
     """
     control = copy.deepcopy(pruned)
     generator = torch.Generator().manual_seed(seed)
+    shuffled: dict[Posterior, Masked] = {}
     for layer in bayes_layers(control).values():
-        mask = mask_of(layer.weight)
-        order = torch.randperm(mask.numel(), generator=generator).to(mask.device)
-        layer.weight = Masked(unmasked(layer.weight), mask.flatten()[order].view_as(mask))
+        inner, mask = unmasked(layer.weight), mask_of(layer.weight)
+        if inner not in shuffled:
+            order = torch.randperm(mask.numel(), generator=generator).to(mask.device)
+            shuffled[inner] = Masked(inner, mask.flatten()[order].view_as(mask))
+        layer.weight = shuffled[inner]
     return control
 
 

@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampl
 from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.gaussian import Gaussian
 from bayeslim.likelihoods.base import Likelihood
-from bayeslim.predictive.inputs import as_tensor, device_of, float_type_of, refusal
+from bayeslim.predictive.inputs import as_tensor, device_of, float_type_of, pair_of, refusal
 from bayeslim.randomness import seeded
 from bayeslim.training.ranks import Ranks
 
@@ -90,10 +90,7 @@ class Batches:
                 generator.manual_seed(int(torch.randint(2**62, ())))
         shared = self.source.batch_sampler if isinstance(self.source.batch_sampler, _OwnParts) else None
         for number, batch in enumerate(self.source):
-            if not isinstance(batch, tuple | list) or len(batch) != 2:
-                kind = type(batch).__name__
-                raise ValueError(f"`data` must yield (x, y) pairs, got {kind}: wrap the dataset accordingly")
-            x, y = as_tensor("x", batch[0], dtype), as_tensor("y", batch[1], dtype)
+            x, y = (as_tensor(name, part, dtype) for name, part in zip("xy", pair_of(batch), strict=True))
             if self.output_shape is None:
                 self._learn_output_shape(x[:2])
             weight = 1.0 if shared is None else shared.weight(number)

@@ -17,7 +17,7 @@ from torch import nn
 from bayeslim import schedules
 from bayeslim.divergence import is_sharded
 from bayeslim.estimators import mean_only
-from bayeslim.likelihoods.base import Likelihood, remember_likelihood_
+from bayeslim.likelihoods.base import Likelihood, likelihood_of, remember_likelihood_
 from bayeslim.optim.param_groups import merged, param_groups
 from bayeslim.predictive.evaluate import evaluate
 from bayeslim.predictive.inputs import device_of
@@ -148,10 +148,14 @@ def fit(
         raise ValueError(f"`clip_norm` must be positive, got {clip_norm}: pass e.g. 1.0, or None")
     if autocast not in (None, torch.bfloat16, torch.float16):
         raise ValueError(f"`autocast` must be torch.bfloat16, torch.float16 or None, got {autocast}")
+    if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
+        raise RuntimeError("`fit` needs gradients: call it outside torch.no_grad() and torch.inference_mode()")
+    kl_weight = schedules.checked("kl_schedule", kl_schedule)
+    lr_factor = schedules.checked("lr_schedule", lr_schedule)
     ranks = join()
     if device is not None:
         model.to(device)
-    likelihood.to(device_of(model))
+    likelihood_of(model, likelihood).to(device_of(model))
     batches = make_batches(data, batch_size, num_data, model, likelihood, ranks)
     if isinstance(validation, tuple | list):  # fail now, not after the first epoch
         make_batches(validation, batch_size, None, model, likelihood)
@@ -185,7 +189,6 @@ def fit(
     }
     state = _begin(stepper, folder, resume, seed, settings)
     remember_likelihood_(model, likelihood)
-    kl_weight, lr_factor = kl_schedule or schedules.constant(), lr_schedule or schedules.constant()
     steps = math.ceil(len(batches) / accumulate)
 
     bar = progress_bar(progress and ranks.first, state.epoch, epochs, steps)
