@@ -148,7 +148,9 @@ What does not, and why:
   is still flat. Half of the weights cost it nothing ({half["vdp"]:.1f} %), while det falls to {half["det"]:.0f} %."""
 
 
-VIT_KL = """The prior was chosen for LeNet-5 (other priors, above); it is the likeliest reason."""
+VIT_KL = """With a tenth of the KL (seed 0, noted by hand) it has 96.8 % and an ECE of 0.004, 34.8 % at -6 dB, and 87 %
+  without half of its weights: the points are the price of the prior, which was chosen for LeNet-5 (other priors,
+  above), and the robustness that it buys there does not carry over to a Transformer."""
 """What a smaller weight of the KL does."""
 
 
