@@ -98,7 +98,7 @@ def test_errors_do_not_command_the_terminal(tmp_path: Path, capsys: Output) -> N
     file = tmp_path / "x.csv"
     file.write_text("a\x1b[31m,b\n1,2\n")
     assert main(["train", "--data", str(file), "--target", "c", "--out", str(tmp_path / "run")]) == 1
-    assert r"a\x1b[31m, b" in capsys.readouterr().err
+    assert r"'a\x1b[31m', 'b'" in capsys.readouterr().err
     assert main(["prune", str(tmp_path / "\x1b[2J \u202e")]) == 1
     said = capsys.readouterr().err
     assert r"\x1b[2J \u202e holds no run" in said and not re.search("[\x1b\u202e]", said)

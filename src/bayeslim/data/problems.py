@@ -82,7 +82,7 @@ def from_path(path: Path, target: str | None, task: Task | None, impute: bool, s
         target = "y"
     if target is None or target not in table.columns:
         problem = "say which column to predict" if target is None else f"there is no column {target!r}"
-        names = ", ".join(repr(one_line(name, 40)) for name in list(table.columns)[:20])
+        names = ", ".join(f"'{one_line(name, 40)}'" for name in list(table.columns)[:20])
         raise ValueError(f"{problem}: pass --target with one of {names}{' ...' if len(table.columns) > 20 else ''}")
     return from_table(table, target, task, impute, seed, rows, source)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -238,6 +239,8 @@ def _messages(world: dist.ProcessGroup) -> Any:
 def _leave() -> None:
     if dist.is_initialized():
         dist.destroy_process_group()
+        _messages.cache_clear()
+        gc.collect()  # what still holds a group would end its threads while the interpreter ends, which can abort
 
 
 def _is_broken_connection(error: RuntimeError) -> bool:
