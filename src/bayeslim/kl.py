@@ -19,11 +19,7 @@ __all__ = ["kl", "named_kl", "normal_priors"]
 
 def normal_priors(model: nn.Module) -> dict[object, tuple[float, float]]:
     """Mean and standard deviation of plain normal priors, by the posteriors that `kl_alongside` can serve."""
-    layers = (module for module in model.modules() if isinstance(module, BayesLayer))
-    first: dict[Posterior, Prior] = {}  # of layers that share a posterior, as in `_terms`
-    for posterior, prior in (pair for layer in layers for pair in layer.posteriors_and_priors()):
-        first.setdefault(posterior, prior)
-    normal = ((q, p.as_normal(q.loc)) for q, p in first.items() if isinstance(q, MeanField | KTied))
+    normal = ((q, p.as_normal(q.loc)) for _, q, p in _pairs(model) if isinstance(q, MeanField | KTied))
     return {posterior: prior for posterior, prior in normal if prior is not None}
 
 
@@ -65,12 +61,18 @@ def kl(model: nn.Module, known: Mapping[object, Tensor] | None = None) -> Tensor
 
 
 def _terms(model: nn.Module, known: Mapping[object, Tensor] | None) -> Iterator[tuple[str, Tensor]]:
-    """The KL of every posterior, once, with the name of the first layer that holds it."""
+    """The KL of every posterior, with the name of its layer."""
+    for name, posterior, prior in _pairs(model):
+        ready = None if known is None else known.get(posterior)
+        yield name, kl_divergence(posterior, prior) if ready is None else ready
+
+
+def _pairs(model: nn.Module) -> Iterator[tuple[str, Posterior, Prior]]:
+    """Every posterior, once, with the name and the prior of the first layer that holds it."""
     seen: set[int] = set()
     for name, module in model.named_modules():
         if isinstance(module, BayesLayer):
             for posterior, prior in module.posteriors_and_priors():
                 if id(posterior) not in seen:
                     seen.add(id(posterior))
-                    ready = None if known is None else known.get(posterior)
-                    yield name, kl_divergence(posterior, prior) if ready is None else ready
+                    yield name, posterior, prior

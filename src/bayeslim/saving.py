@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bayeslim.architecture import build, build_likelihood, describe, describe_likelihood, describe_parts
 from bayeslim.divergence import is_sharded
-from bayeslim.likelihoods.base import Likelihood, likelihood_of, remember_likelihood_
+from bayeslim.likelihoods.base import Likelihood, remember_likelihood_, remembered_likelihood
 from bayeslim.storage import read_tensors, write_tensors
 
 __all__ = ["check_state", "load", "load_state_", "prefixed", "save", "unprefixed"]
@@ -42,8 +42,8 @@ def save(model: nn.Module, path: str | os.PathLike[str], likelihood: Likelihood 
             "a sharded network has only a part of its parameters here: load its `bl.training.full_state` into a plain "
             "copy on rank 0, and save that"
         )
-    if likelihood is None and "_bayeslim_likelihood" in model.__dict__:
-        likelihood = likelihood_of(model)
+    if likelihood is None:
+        likelihood = remembered_likelihood(model)
     tensors = prefixed("model", model.state_dict())
     facts = {"kind": "model", "architecture": describe(model), "likelihood": None}
     if facts["architecture"] is None:

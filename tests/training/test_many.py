@@ -431,3 +431,10 @@ def test_a_cuda_graph_gives_what_plain_steps_give(monkeypatch: pytest.MonkeyPatc
         fit_many(models, blobs(43), seeds=range(3), device="cuda", **options)
         ends.append([state(model) for model in models])
     assert max(distance(a, b) for a, b in zip(*ends, strict=True)) < 1e-4
+
+
+@pytest.mark.parametrize("name", ["kl_schedule", "lr_schedule"])
+def test_a_number_is_no_schedule(name: str) -> None:
+    wrong: dict[str, Any] = {name: 0.3}
+    with pytest.raises(TypeError, match=rf"`{name}` must be a schedule, got 0\.3: pass e\.g\. bl\.schedules\.constant"):
+        fit_many([plain(0)], blobs(43), **SETTINGS | wrong)

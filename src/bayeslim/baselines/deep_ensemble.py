@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bayeslim.likelihoods import Gaussian
-from bayeslim.likelihoods.base import remember_likelihood_
+from bayeslim.likelihoods.base import remember_likelihood_, remembered_likelihood
 from bayeslim.predictive.snapshots import Snapshots
 from bayeslim.randomness import derived_seed, seeded
 
@@ -53,7 +53,7 @@ def deep_ensemble(
             model = build()
         train(model, own)
         states.append({name: value.detach().clone() for name, value in model.state_dict().items()})
-        likelihood = model.__dict__.get("_bayeslim_likelihood")
+        likelihood = remembered_likelihood(model)
         if isinstance(likelihood, Gaussian):
             noises.append(likelihood.log_noise.detach().clone())
     if isinstance(likelihood, Gaussian):

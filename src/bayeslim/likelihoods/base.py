@@ -17,6 +17,7 @@ __all__ = [
     "empirical_quantile",
     "likelihood_of",
     "remember_likelihood_",
+    "remembered_likelihood",
     "targets_like_output",
 ]
 
@@ -129,9 +130,14 @@ def remember_likelihood_(model: nn.Module, likelihood: Likelihood) -> None:
     object.__setattr__(model, "_bayeslim_likelihood", likelihood)
 
 
+def remembered_likelihood(model: nn.Module) -> Likelihood | None:
+    """What `remember_likelihood_` noted on `model`, if anything."""
+    return vars(model).get("_bayeslim_likelihood")
+
+
 def likelihood_of(model: nn.Module, likelihood: Likelihood | None = None) -> Likelihood:
     """Return `likelihood`, or the one `model` was trained with, or explain what to pass."""
-    found = likelihood if likelihood is not None else model.__dict__.get("_bayeslim_likelihood")
+    found = likelihood if likelihood is not None else remembered_likelihood(model)
     if likelihood is not None and not isinstance(likelihood, Likelihood):
         raise TypeError(
             f"`likelihood` must be a likelihood, got {likelihood!r}: pass e.g. bl.Categorical() or "

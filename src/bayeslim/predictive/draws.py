@@ -21,7 +21,7 @@ from bayeslim.predictive.inputs import one_tensor
 from bayeslim.predictive.joint_outputs import JointOutputs, pays
 from bayeslim.predictive.vectorised import over_samples
 
-__all__ = ["Draw", "Plan", "certain", "planned", "replaced"]
+__all__ = ["Draw", "Plan", "planned", "realised", "replaced"]
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def replaced(methods: list[tuple[nn.Module, str, Callable[..., Any]]]) -> Iterat
                 object.__setattr__(module, name, own)
 
 
-def certain(x: Tensor | Gaussian) -> Tensor:
+def realised(x: Tensor | Gaussian) -> Tensor:
     """The inputs, drawn where they are uncertain."""
     return x.rsample() if isinstance(x, Gaussian) else x
 
@@ -142,7 +142,7 @@ def _tried(model: nn.Module, layers: list[BayesLayer], linear: list[BayesLayer],
     def run(_: Tensor) -> Tensor:
         nonlocal calls
         calls += 1
-        return one_tensor(model(certain(x)))
+        return one_tensor(model(realised(x)))
 
     posteriors = {posterior: None for layer in layers for posterior, _ in layer.posteriors_and_priors()}
     noting = [(posterior, "rsample", partial(drawn, posterior)) for posterior in posteriors]

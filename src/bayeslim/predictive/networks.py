@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bayeslim.gaussian import Gaussian
 from bayeslim.likelihoods.base import Likelihood
-from bayeslim.predictive.draws import certain, planned, replaced
+from bayeslim.predictive.draws import planned, realised, replaced
 from bayeslim.predictive.inputs import one_tensor
 from bayeslim.predictive.joint_outputs import draw_jointly
 from bayeslim.predictive.prediction import Prediction, joined
@@ -71,7 +71,7 @@ def predict_by_sampling(
     def run(block: Tensor | Gaussian, network: list[Tensor]) -> Tensor:
         drawn = zip(plan.ahead, network[1:], strict=True)
         with replaced([(draw.module, draw.method, partial(_given, value)) for draw, value in drawn]):
-            return one_tensor(model(certain(block)))
+            return one_tensor(model(realised(block)))
 
     with replaced([(layer, "estimator", draw_jointly) for layer in plan.jointly]):
         return predict_by_networks(run, networks(), size, x, likelihood, room)

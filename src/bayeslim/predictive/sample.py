@@ -17,6 +17,7 @@ from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.gaussian import Gaussian
 from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
+from bayeslim.predictive.draws import replaced
 from bayeslim.predictive.inputs import Inputs, device_of, input_batches, one_tensor, refusal
 from bayeslim.predictive.networks import predict_by_networks, predict_by_sampling, together
 from bayeslim.predictive.prediction import Prediction, joined
@@ -222,11 +223,5 @@ def _estimating(model: nn.Module, method: Method, estimator: Callable[..., Any] 
     with using(model, fixed) if fixed is not None else nullcontext():
         noisy = [m for m in model.modules() if isinstance(m, BayesLayer)] if fixed is None else []
         swapped = [m for m in noisy if m.estimator in (local_reparam, flipout, moments, taylor_moments)]
-        before = [layer.estimator for layer in swapped]
-        try:
-            for layer in swapped:
-                layer.estimator = independent_draws
+        with replaced([(layer, "estimator", independent_draws) for layer in swapped]):
             yield
-        finally:
-            for layer, own in zip(swapped, before, strict=True):
-                layer.estimator = own

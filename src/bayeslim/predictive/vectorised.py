@@ -11,7 +11,15 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as tree
 
-__all__ = ["over_samples"]
+__all__ = ["cannot_vectorise", "over_samples"]
+
+NO_BATCHING_RULE = ("vmap", "Batching rule", "functorch", "doesn't have storage")
+"""One of these is in every message of torch that says that a function cannot be vectorised."""
+
+
+def cannot_vectorise(error: RuntimeError) -> bool:
+    """Whether `torch.vmap` raised because it cannot follow, not because the function is wrong."""
+    return any(word in str(error) for word in NO_BATCHING_RULE)
 
 
 def over_samples(function: Callable[[Any], Tensor], samples: Any) -> Tensor:
@@ -34,7 +42,7 @@ def over_samples(function: Callable[[Any], Tensor], samples: Any) -> Tensor:
                 warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
                 return torch.vmap(function, randomness="different")(samples)
         except RuntimeError as error:
-            if not any(word in str(error) for word in ("vmap", "Batching rule", "functorch", "doesn't have storage")):
+            if not cannot_vectorise(error):
                 raise
         finally:
             torch.backends.mha.set_fastpath_enabled(fused)

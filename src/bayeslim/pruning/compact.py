@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from bayeslim.estimators import mean_only
 from bayeslim.layers import MultiheadAttention
+from bayeslim.likelihoods.base import remember_likelihood_, remembered_likelihood
 from bayeslim.pruning.cutting import Cut, cut_layer_, cut_norm_
 from bayeslim.pruning.heads import cut_heads_
 from bayeslim.pruning.structure import Reading, Structure
@@ -91,8 +92,9 @@ def compact(model: nn.Module, example: Tensor, *, fold: Literal["mean", "exact"]
     result = root[0]
     for module in result.modules():
         module.training = modes.get(module, model.training)
-    if "_bayeslim_likelihood" in vars(model) and "_bayeslim_likelihood" not in vars(result):
-        object.__setattr__(result, "_bayeslim_likelihood", copy.deepcopy(vars(model)["_bayeslim_likelihood"]))
+    likelihood = remembered_likelihood(model)
+    if likelihood is not None and remembered_likelihood(result) is None:
+        remember_likelihood_(result, copy.deepcopy(likelihood))
     return result
 
 

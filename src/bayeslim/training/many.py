@@ -110,9 +110,9 @@ def fit_many(
         raise TypeError(f"`data` must be (x, y), which stays on the device, got {kind}: use bl.fit for loaders")
     plan = _Plan(
         lr=_numbers("lr", lr, len(models)),
-        lr_schedule=lr_schedule or schedules.constant(),
+        lr_schedule=schedules.checked("lr_schedule", lr_schedule),
         kl_weights=_numbers("kl_weight", kl_weight, len(models)),
-        kl_schedules=_each("kl_schedule", kl_schedule or schedules.constant(), len(models)),
+        kl_schedules=[schedules.checked("kl_schedule", one) for one in _each("kl_schedule", kl_schedule, len(models))],
         pretrain_epochs=pretrain_epochs,
         epochs=epochs,
     )

@@ -17,6 +17,7 @@ from bayeslim.likelihoods.base import Likelihood
 from bayeslim.ops import Op
 from bayeslim.optim.param_groups import param_groups
 from bayeslim.predictive.inputs import device_of
+from bayeslim.predictive.vectorised import cannot_vectorise
 from bayeslim.training.elbo import KLScaling, Nelbo, nelbo
 from bayeslim.training.replay import Replayed
 
@@ -26,8 +27,6 @@ FEW_WEIGHTS = 2**17
 """Size of a member above which, on a CPU, one after the other is faster than all at once, which is too big for caches.
 Measured for eight perceptrons on one core: 64-64-10 takes half as long at once, 784-100-10 as long, 784-300-100-10
 1.0 to 1.4 times as long; five LeNet-5, as grouped convolutions, 1.2 to 1.8 times."""
-NO_BATCHING_RULE = ("vmap", "Batching rule", "functorch")
-"""One of these is in every message of torch that says that a function cannot be vectorised."""
 
 
 class Objective(nn.Module):
@@ -104,7 +103,7 @@ class Stack:
             try:
                 return self._all_at_once(x, y, beta, kl)
             except RuntimeError as error:
-                if not any(word in str(error) for word in NO_BATCHING_RULE):
+                if not cannot_vectorise(error):
                     raise
                 self.vectorised = False
         results = [member(*own, kl) for member, *own in zip(self.members, x, y, beta, strict=True)]
