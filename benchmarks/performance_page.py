@@ -12,7 +12,16 @@ from limits import predict_work, step_limit, step_seconds
 from performance_figure import write
 
 ROOT = Path(__file__).parent.parent
-FILES = ("train_step", "train_step_cuda", "predict", "predict_cuda", "scaling", "dissertation_tables", "peers")
+FILES = (
+    "train_step",
+    "train_step_cuda",
+    "modes_in_turns_cuda",
+    "predict",
+    "predict_cuda",
+    "scaling",
+    "dissertation_tables",
+    "peers",
+)
 Records = dict[str, dict[str, Any]]
 
 ESTIMATOR = {"graves": "weight_sample", "graves, local_reparam": "local_reparam", "vdp": "moments", "k-tied": "k-tied"}
@@ -133,15 +142,13 @@ def goals(records: Records) -> str:
 
 def cost_of(records: Records, name: str, mode: str, network: str) -> dict[str, float] | None:
     """A network's cost against the deterministic one: of the same mode on the CPU, always the eager one on CUDA."""
-    steps = records.get(name, {}).get("steps", {})
-    cost = steps.get(mode, {}).get(network)
-    if cost is None or name == "train_step":
-        return cost
-    plain = steps["eager"]["deterministic"]
-    scale = cost["seconds"] / plain["seconds"] / cost["ratio"]
-    ratios = {key: cost[key] * scale for key in ("ratio", "ratio_low", "ratio_high")}
-    limit = step_seconds(records[name], network) / plain["seconds"]
-    return ratios | {"memory_ratio": cost["memory"] / plain["memory"], "limit": limit}
+    if name == "train_step":
+        return records.get(name, {}).get("steps", {}).get(mode, {}).get(network)
+    steps = records.get("modes_in_turns_cuda", {}).get("steps", {})
+    cost = steps.get(f"{network}, {mode}")
+    if cost is None or name not in records:
+        return None
+    return cost | {"limit": step_seconds(records[name], network) / steps["deterministic, eager"]["seconds"]}
 
 
 def predict_goals(records: Records) -> list[list[str]]:

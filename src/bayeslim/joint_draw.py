@@ -18,7 +18,15 @@ from torch import Tensor
 
 from bayeslim.noise import normal_like
 
-__all__ = ["drawn", "drawn_from_factors", "kl_alongside", "normal_sum", "refuse_second_derivatives", "spread"]
+__all__ = [
+    "drawn",
+    "drawn_from_factors",
+    "kl_alongside",
+    "normal_sum",
+    "refuse_second_derivatives",
+    "spread",
+    "sum_of_squares",
+]
 
 Gaussian = tuple[float, float]
 """Mean and standard deviation."""
@@ -136,19 +144,29 @@ def _may_join(loc: Tensor, log_std: Tensor) -> bool:
         and loc.dtype == log_std.dtype
         and loc.dtype in (torch.float32, torch.float64)
         and loc.is_contiguous()
-        and (torch.compiler.is_compiling() or not _watched())
+        and not torch._C._are_functorch_transforms_active()
+        and (torch.compiler.is_compiling() or not _checkpointed())
     )
 
 
-def _watched() -> bool:
+def _checkpointed() -> bool:
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)  # pyright: ignore[reportAttributeAccessIssue]
-    return hooks is not None or torch._C._are_functorch_transforms_active()
+    return hooks is not None
 
 
 def normal_sum(loc: Tensor, log_std: Tensor, variances: Tensor, prior: Gaussian) -> Tensor:
     """The KL from a normal prior, summed over all weights, from the sum of their variances."""
-    distance = (loc - prior[0] if prior[0] else loc).flatten()
-    return 0.5 * prior[1] ** -2 * (distance.dot(distance) + variances) - log_std.sum() + _constant(loc, prior)
+    squares = sum_of_squares(loc - prior[0] if prior[0] else loc)
+    return 0.5 * prior[1] ** -2 * (squares + variances) - _sum(log_std) + _constant(loc, prior)
+
+
+def sum_of_squares(x: Tensor) -> Tensor:
+    """`sum x^2`, as a dot product or, for a compiler, row by row: such a loop it joins to others over the same rows."""
+    return _sum(x.square()) if torch.compiler.is_compiling() else x.flatten().dot(x.flatten())
+
+
+def _sum(x: Tensor) -> Tensor:
+    return x.sum(-1).sum() if torch.compiler.is_compiling() and x.ndim else x.sum()
 
 
 def _constant(loc: Tensor, prior: Gaussian) -> float:
@@ -172,8 +190,7 @@ class _Drawn(torch.autograd.Function):
         std, noise = log_std.exp(), normal_like(loc)
         ctx.save_for_backward(loc, std, noise)
         ctx.prior = prior
-        variances = std.flatten().dot(std.flatten())
-        return torch.addcmul(loc, std, noise), normal_sum(loc, log_std, variances, prior)
+        return torch.addcmul(loc, std, noise), normal_sum(loc, log_std, sum_of_squares(std), prior)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:

@@ -287,9 +287,9 @@ def test_results_are_saved_and_not_computed_again(record: dict[str, Any], monkey
     assert saved == [1, 2]
     asked: list[tuple[int, ...]] = []
 
-    def remembered(*args: Any) -> list[nn.Module]:
+    def remembered(*args: Any, **options: Any) -> list[nn.Module]:
         asked.append(tuple(args[2]))
-        return train_lenets(*args)
+        return train_lenets(*args, **options)
 
     monkeypatch.setattr(sparse_vd, "train_lenets", remembered)
     more = dataclasses.replace(config, recipes=("ard-4",), seeds=(3, 5))
@@ -381,15 +381,48 @@ def test_table_of_a_run(record: dict[str, Any]) -> None:
     assert table(record).count("| ard-4 |") >= 5
 
 
-def test_a_longer_finish_takes_more_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[tuple[int, float]] = []
-    monkeypatch.setattr(
-        finishing, "fit_many", lambda *args, **options: taken.append((options["epochs"], options["lr"]))
-    )
-    small = dataclasses.replace(CONFIG, finishes=("tuned", "longer", "harder-longer-distilled"))
-    models = train_lenets("lenet-300-100", [RECIPES["lenet-300-100"]["ard-4"].shortened(1)], [0], images()[0], 50)
-    finished(small, models, [0], images())
-    assert taken == [(3, 3e-4), (15, 1e-3), (15, 1e-3)]
+def test_finishes_differ_in_epochs_rate_noise_and_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[tuple[Any, ...]] = []
+
+    def remembered(models: Any, data: tuple[Tensor, Tensor], **options: Any) -> None:
+        names = ("epochs", "pretrain_epochs", "lr", "kl_weight")
+        taken.append((len(data[0]), data[1].dtype.is_floating_point, *(options[name] for name in names)))
+
+    monkeypatch.setattr(finishing, "fit_many", remembered)
+    names = ("tuned", "longer", "relaxed", "shifted", "harder-shifted-distilled")
+    small, data = dataclasses.replace(CONFIG, finishes=names), images()
+    models = train_lenets("lenet-300-100", [RECIPES["lenet-300-100"]["ard-4"].shortened(1)], [0], data[0], 50)
+    finished(small, models, [0], data)
+    count = len(data[0][0])
+    assert taken == [
+        (count, False, 3, 3, 3e-4, 0.0),
+        (count, False, 15, 15, 1e-3, 0.0),
+        (count, False, 15, 0, 3e-4, 1.0),
+        (9 * count, False, 2, 2, 1e-3, 0.0),
+        (9 * count, True, 2, 2, 1e-3, 0.0),
+    ]
+
+
+def test_shifted_images_are_those_of_a_moved_pattern() -> None:
+    """Drawn by hand: a pattern inside a black frame, moved, then minus the mean image as before."""
+    torch.manual_seed(0)
+    pattern, mean = torch.rand(2, 3, 3) + 0.1, torch.rand(1, 7, 7)
+    pattern[0, 0, 0] = pattern[1, 1, 1] = 0  # every pixel is black in some image
+    drawn = torch.zeros(3, 1, 7, 7)
+    drawn[:2, 0, 2:5, 2:5] = pattern
+    found = finishing.shifted(drawn - mean).view(9, 3, 1, 7, 7)
+    for (down, right), copies in zip(finishing.SHIFTS, found, strict=True):
+        moved = torch.zeros(3, 1, 7, 7)
+        moved[:2, 0, 2 + down : 5 + down, 2 + right : 5 + right] = pattern
+        torch.testing.assert_close(copies, moved - mean)
+
+
+def test_tuning_on_shifted_images_learns() -> None:
+    data = images()
+    model = train_lenets("lenet-300-100", [RECIPES["lenet-300-100"]["ard-4"].shortened(1)], [0], data[0], 50)[0]
+    before = bl.evaluate(model, data[0], samples=0, likelihood=bl.Categorical())["nll"]
+    tune_(dataclasses.replace(CONFIG, tune_epochs=9), FINISHES["shifted"], [model], [0], data[0])
+    assert bl.evaluate(model, data[0], samples=0, likelihood=bl.Categorical())["nll"] < 0.8 * before
 
 
 def test_kept_networks_are_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

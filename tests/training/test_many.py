@@ -5,7 +5,7 @@ import math
 import os
 import signal
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +143,34 @@ def test_gradients_are_those_of_each_network(
             torch.testing.assert_close(ours[k], theirs, rtol=1e-5, atol=1e-6)
         for parameter, reference in zip(model.parameters(), single.parameters(), strict=True):
             torch.testing.assert_close(parameter.grad, reference.grad, rtol=1e-4, atol=1e-5)
+
+
+@EVERY_WAY
+@pytest.mark.parametrize("build", [noisy, plain])
+def test_compiled_losses_and_gradients_are_the_plain_ones(
+    monkeypatch: pytest.MonkeyPatch, few_weights: int, build: Callable[[int], nn.Module]
+) -> None:
+    """Also after a change of phase, which compiles anew; running statistics advance as well."""
+    monkeypatch.setattr(stack, "FEW_WEIGHTS", few_weights)
+    x, y, beta = torch.randn(2, 7, 3), torch.arange(14).view(2, 7) % 3, torch.tensor([0.5, 2.0])
+    ends: list[list[Tensor]] = []
+    for compile in (False, True):
+        models = [build(seed) for seed in range(2)]
+        joint = Stack([Objective(model, bl.Categorical(), num_data=50) for model in models], compile=compile)
+        found: list[Tensor] = []
+        for kl in (True, False):
+            with bl.using(nn.ModuleList(models), bl.mean_only) if not kl else nullcontext():
+                found += joint.set_gradients_(x, y, beta, kl)
+            found += [p.grad for model in models for p in model.parameters() if p.grad is not None]
+        assert joint.vectorised == bool(few_weights)
+        ends.append([*found, *(tensor for model in models for tensor in model.state_dict().values())])
+    torch.testing.assert_close(ends[1], ends[0], rtol=1e-4, atol=1e-5)
+
+
+def test_compiled_networks_draw_noise_of_their_own() -> None:
+    models = [small(0) for _ in range(2)]
+    fit_many(models, blobs(), seeds=[7, 7], lr=1e-2, compile=True, **SETTINGS)
+    assert distance(models[0], models[1]) > 1e-3
 
 
 @EVERY_WAY
@@ -418,6 +446,17 @@ def test_bad_arguments_are_refused(options: dict[str, Any], kind: type[Exception
     with pytest.raises(kind, match=message):
         fit_many(**arguments)
     assert all(equal(model, start) for model, start in zip(models, before, strict=True))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.parametrize("method", ["ard", "graves", "k-tied"])
+def test_compiled_networks_learn_on_cuda(method: str) -> None:
+    """The joint draws have kernels of their own there, which no vectorised code can use."""
+    models = [small(seed, method) for seed in range(3)]
+    histories = fit_many(
+        models, blobs(43), seeds=range(3), device="cuda", compile=True, lr=1e-2, **SETTINGS | {"epochs": 12}
+    )
+    assert all(history["nll"][-1] < 0.7 * history["nll"][0] for history in histories)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from bayeslim.joint_draw import normal_sum
+from bayeslim.joint_draw import normal_sum, sum_of_squares
 from bayeslim.priors.base import Prior, log_variance
 from bayeslim.priors.total import differentiated
 
@@ -28,7 +28,7 @@ def normal_total(mean: Tensor, log_std: Tensor, prior_mean: float, prior_std: fl
 
     def value(mean: Tensor, log_std: Tensor) -> tuple[Tensor, Tensor]:
         std = log_std.exp()
-        return normal_sum(mean, log_std, std.flatten().dot(std.flatten()), (prior_mean, prior_std)), std
+        return normal_sum(mean, log_std, sum_of_squares(std), (prior_mean, prior_std)), std
 
     def slopes(mean: Tensor, std: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         by_mean = (mean - prior_mean if prior_mean else mean) * (precision * g)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -18,6 +18,7 @@ from bayeslim.ops import Op
 from bayeslim.optim.param_groups import param_groups
 from bayeslim.predictive.inputs import device_of
 from bayeslim.predictive.vectorised import cannot_vectorise
+from bayeslim.training.compiling import compiled
 from bayeslim.training.elbo import KLScaling, Nelbo, nelbo
 from bayeslim.training.replay import Replayed
 
@@ -54,6 +55,8 @@ class Stack:
         members: the modules; where the stack is vectorised the first one's code is run for all.
         vectorised: run all members at once by `torch.vmap`, or one after the other; None does what is faster, and
             a stack that vmap cannot follow goes on with one after the other.
+        compile: compute losses with a KL by `torch.compile`. (Without the KL some parameters have no gradient;
+            compiled code would give them zeros, which advance Adam.)
 
     Example:
         >>> stack = Stack([Objective(model, bl.Categorical(), num_data=60_000) for model in models])
@@ -61,8 +64,10 @@ class Stack:
         torch.Size([14])
     """
 
-    def __init__(self, members: Sequence[Objective], vectorised: bool | None = None) -> None:
+    def __init__(self, members: Sequence[Objective], vectorised: bool | None = None, *, compile: bool = False) -> None:
         self.members = list(members)
+        device = device_of(self.members[0])
+        self.alone, self.at_once = (compiled(code, device) if compile else code for code in (_alone, _at_once))
         self.tensors: dict[str, Tensor] = {}
         self.parts: dict[str, list[Tensor]] = {}
         for name in _named_tensors(self.members[0]):
@@ -72,7 +77,7 @@ class Stack:
                 part.data = view
             self.tensors[name], self.parts[name] = whole.requires_grad_(parts[0].requires_grad), parts
         few = sum(tensor[0].numel() for tensor in self.tensors.values()) <= FEW_WEIGHTS
-        faster = few or device_of(self.members[0]).type != "cpu"
+        faster = few or device.type != "cpu"
         self.vectorised = faster if vectorised is None else vectorised
 
     def set_gradients_(self, x: Tensor, y: Tensor, beta: Tensor, kl: bool = True) -> Nelbo:
@@ -99,22 +104,18 @@ class Stack:
             beta: (members,).
             kl: see `Objective`.
         """
+        first = self.members[0]  # its code serves all, so that it is compiled once
         if self.vectorised:
             try:
-                return self._all_at_once(x, y, beta, kl)
+                with sdpa_kernel(SDPBackend.MATH):  # the fused kernels of attention have no batching rule
+                    return (self.at_once if kl else _at_once)(first, self.tensors, x, y, beta, kl)
             except RuntimeError as error:
                 if not cannot_vectorise(error):
                     raise
                 self.vectorised = False
-        results = [member(*own, kl) for member, *own in zip(self.members, x, y, beta, strict=True)]
+        tensors, loss = map(_named_tensors, self.members), self.alone if kl else _alone
+        results = [loss(first, *own, kl) for own in zip(tensors, x, y, beta, strict=True)]
         return Nelbo(*map(torch.stack, zip(*results, strict=True)))
-
-    def _all_at_once(self, x: Tensor, y: Tensor, beta: Tensor, kl: bool) -> Nelbo:
-        def one(tensors: dict[str, Tensor], x: Tensor, y: Tensor, beta: Tensor) -> Nelbo:
-            return functional_call(self.members[0], tensors, (x, y, beta, kl))
-
-        with sdpa_kernel(SDPBackend.MATH):  # the fused kernels of attention have no batching rule
-            return torch.vmap(one, randomness="different")(self.tensors, x, y, beta)
 
     def _members_own(self, names: Sequence[str]) -> list[Tensor]:
         return [part for name in names for part in self.parts[name]]
@@ -142,6 +143,7 @@ class StackStepper:
         lr: learning rate of each member.
         scale_lr: another one for the scales of all posteriors; None takes `lr`.
         vectorised: see `Stack`.
+        compile: ditto.
     """
 
     def __init__(
@@ -153,6 +155,7 @@ class StackStepper:
         lr: Sequence[float],
         scale_lr: float | None = None,
         vectorised: bool | None = None,
+        compile: bool = False,
     ) -> None:
         rates: dict[float, list[nn.Parameter]] = {}
         for member, own in zip(members, lr, strict=True):
@@ -160,7 +163,7 @@ class StackStepper:
                 rates.setdefault(group["lr"], []).extend(group["params"])
         if not rates:
             raise ValueError("`models` have no parameters that require gradients: there is nothing to train")
-        self.stack, self.x, self.y = Stack(members, vectorised), x, y
+        self.stack, self.x, self.y = Stack(members, vectorised, compile=compile), x, y
         # A graph reads its settings from fixed places: the optimiser's learning rates are views of `lrs`.
         self.base_lrs = torch.tensor(list(rates), device=x.device)
         self.lrs = self.base_lrs.clone()
@@ -243,6 +246,15 @@ def _architecture(model: nn.Module) -> dict[str, Any]:
         kind = "trained" if tensor.requires_grad else "fixed"
         facts[name] = f"{kind} {tuple(tensor.shape)} {tensor.dtype} on {tensor.device}"
     return facts
+
+
+def _alone(code: Objective, tensors: Mapping[str, Tensor], x: Tensor, y: Tensor, beta: Tensor, kl: bool) -> Nelbo:
+    return functional_call(code, dict(tensors), (x, y, beta, kl))
+
+
+def _at_once(code: Objective, tensors: Mapping[str, Tensor], x: Tensor, y: Tensor, beta: Tensor, kl: bool) -> Nelbo:
+    own = functools.partial(_alone, code, kl=kl)
+    return torch.vmap(own, randomness="different")(tensors, x, y, beta)
 
 
 def _named_tensors(module: nn.Module) -> dict[str, Tensor]:

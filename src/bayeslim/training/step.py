@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from bayeslim.divergence import is_sharded
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.predictive.inputs import device_of
 from bayeslim.training.batches import Batch
+from bayeslim.training.compiling import compiled
 from bayeslim.training.elbo import KLScaling, Nelbo, nelbo
 from bayeslim.training.ranks import Ranks, weighted
 from bayeslim.training.replay import ReplayedUpdates
@@ -62,14 +62,7 @@ class Stepper:
             if self.ranks.count > 1:
                 raise ValueError(f"`cuda_graph` cannot be used by {self.ranks.count} processes together: leave it out")
             _make_capturable_(self.optimizer, self.device, self.autocast)
-        objective, self.tracing = nelbo, nullcontext()
-        if self.compile:
-            # On the CPU inductor's own random numbers are three times slower than eager ones.
-            options: dict[str, Any] = {"fallback_random": True} if self.device.type == "cpu" else {}
-            objective = torch.compile(_own_code(nelbo), options=options)
-            # A float on a module (a bound, a prior's width) that had another value in an earlier network
-            # would become symbolic, and break the graph.
-            self.tracing = torch._dynamo.config.patch(specialize_float=True)
+        objective = compiled(nelbo, self.device) if self.compile else nelbo
         alone = functools.partial(
             objective,
             self.model,
@@ -128,7 +121,7 @@ class Stepper:
         self.optimizer.zero_grad(set_to_none=True)
         results: list[Nelbo] = []
         for x, y, *weight in batches:
-            with self.tracing, torch.autocast(self.device.type, self.autocast) if self.autocast else nullcontext():
+            with torch.autocast(self.device.type, self.autocast) if self.autocast else nullcontext():
                 # A tensor keeps one compiled graph for every value; a plain 0 leaves the KL out of the graph.
                 result: Nelbo = self.objective(x, y, beta=self.beta if kl else 0.0)
             result = weighted(result, *weight) if weight else result
@@ -206,15 +199,3 @@ def _make_capturable_(optimizer: torch.optim.Optimizer, device: torch.device, au
         group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=device).clone()
     # Else torch warns of the few steps that come before the capture.
     optimizer._warned_capturable_if_run_uncaptured = True  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def _own_code(function: Callable[..., Nelbo]) -> Callable[..., Nelbo]:
-    """A copy of `function` with a code object of its own.
-
-    torch.compile counts recompilations per code object and gives up after eight: without the copy the
-    ninth network trained in one process would silently run uncompiled.
-    """
-    assert isinstance(function, types.FunctionType)
-    copy = types.FunctionType(function.__code__.replace(), function.__globals__, function.__name__)
-    copy.__kwdefaults__ = function.__kwdefaults__
-    return copy

@@ -12,7 +12,10 @@ several ways, each on a copy:
 - tuned: as pruned, then the means that are left are trained for ten more epochs without noise;
 - distilled: ditto, on targets that are half the label, half the prediction of the unpruned posterior;
 - harder, hardest: as tuned, with ln alpha > 1 and > -1;
-- longer, longer-distilled, harder-longer, harder-longer-distilled: fifty epochs at a larger learning rate, not ten.
+- longer, longer-distilled: fifty epochs at a larger learning rate, not ten;
+- relaxed: fifty epochs with noise and a KL of weight 1, whatever it was in training;
+- shifted, shifted-distilled, harder-shifted, harder-shifted-distilled: as longer, on images that are also shifted by a
+  pixel in eight directions (the papers train on the images as they are).
 
 Compression is the papers': weights / weights that are not zero, biases not counted. Beside it stands what compaction
 makes of the network. Recipes are compared on the test images, as in the papers: sweep with some seeds, report others.
@@ -91,7 +94,8 @@ def run(
             models = [train_vgg(recipes[0], seeds[0], train, config.batch_size, config.width, folder)]
         else:
             files = checkpoints and [checkpoints / f"{name}-{seed}.safetensors" for name, seed in members]
-            models = train_lenets(config.network, recipes, seeds, train, config.batch_size, files)
+            settings = config.batch_size, files
+            models = train_lenets(config.network, recipes, seeds, train, *settings, compile=config.compile)
         seconds = time.perf_counter() - start
         for (name, seed), found in zip(members, finished(config, models, seeds, images), strict=True):
             timing = {"seconds": seconds, "networks_at_once": len(members)}
@@ -158,6 +162,7 @@ def main(arguments: list[str] | None = None) -> None:
         "--finishes", nargs="+", default=None, choices=FINISHES, help=f"default: {' '.join(USUAL)}; vgg: two"
     )
     parser.add_argument("--together", type=int, default=Config.together, help="networks in one stack, at most")
+    parser.add_argument("--compile", action="store_true", help="train the stacks by torch.compile")
     parser.add_argument("--images", type=int, default=None, help="train on the first so many only")
     parser.add_argument(
         "--checkpoints", type=Path, default=None, help="folder for the state of vgg runs and for trained LeNets"
@@ -170,7 +175,8 @@ def main(arguments: list[str] | None = None) -> None:
     else:
         names = tuple(chosen.recipes or RECIPES[chosen.network])
         finishes = tuple(chosen.finishes or (("pruned", "magnitude") if chosen.network == "vgg" else USUAL))
-        config = Config(chosen.network, names, tuple(chosen.seeds), chosen.epochs, finishes, together=chosen.together)
+        how = {"together": chosen.together, "compile": chosen.compile}
+        config = Config(chosen.network, names, tuple(chosen.seeds), chosen.epochs, finishes, **how)
         counts = chosen.images, None
         if chosen.quick:
             few = {"batch_size": 20, "tune_epochs": 1, "samples": 3, "width": 1 / 16}

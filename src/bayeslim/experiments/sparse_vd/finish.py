@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -17,7 +19,7 @@ from bayeslim.experiments.sparse_vd.training import Config, Data
 from bayeslim.schedules import constant_then_linear
 from bayeslim.training import fit_many
 
-__all__ = ["SoftLabels", "finished", "judged", "soft_targets", "tune_"]
+__all__ = ["SoftLabels", "finished", "judged", "shifted", "soft_targets", "tune_"]
 
 
 def finished(
@@ -100,6 +102,25 @@ def soft_targets(model: nn.Module, data: Data, samples: int) -> Tensor:
     return 0.5 * mean + 0.5 * nn.functional.one_hot(y, mean.shape[1]).to(mean)
 
 
+SHIFTS = tuple(itertools.product((-1, 0, 1), repeat=2))
+"""Down and to the right."""
+
+
+def shifted(images: Tensor) -> Tensor:
+    """Nine copies of images (N, ..., height, width), each shifted as `SHIFTS` says: (9 N, ..., height, width).
+
+    Every pixel's least value is the background that moves in: of a centred image, black minus the mean. Borders are
+    taken to be background.
+
+    Example:
+        >>> shifted(torch.eye(3)[None]).shape
+        torch.Size([9, 3, 3])
+    """
+    background = images.amin(0)
+    ink = images - background
+    return torch.cat([ink.roll(shift, (-2, -1)) + background for shift in SHIFTS])
+
+
 def tune_(
     config: Config,
     finish: Finish,
@@ -108,29 +129,36 @@ def tune_(
     data: Data,
     soft: Sequence[Tensor] | None = None,
 ) -> None:
-    """Train the means that pruning has left, without noise or KL: all at once on the labels, or each on its targets.
+    """Train the weights that pruning has left, all at once on the labels, or each on its targets.
 
     Args:
-        config: batch size, and the epochs that the finish multiplies.
-        finish: epochs and learning rate, which falls to 0 over the second half.
+        config: batch size, and the epochs that the finish multiplies; shifted copies count as images.
+        finish: epochs, learning rate, which falls to 0 over the second half, and weight of the KL: 0 trains the means
+            alone, without noise.
         models: pruned networks.
         seeds: of the order in which each sees the data.
         data: inputs and labels.
         soft: targets of each network instead of the labels, see `soft_targets`.
     """
-    x, labels = data
+    (x, labels), epochs = data, finish.tune * config.tune_epochs
+    copies = 1
+    if finish.shift:
+        x, copies = shifted(x), len(SHIFTS)
+        epochs = math.ceil(epochs / copies)
     stacks = [(models, seeds, labels, bl.Categorical())]
     if soft is not None:
         stacks = [([own], [seed], y, SoftLabels()) for own, seed, y in zip(models, seeds, soft, strict=True)]
     for stack, own_seeds, targets, likelihood in stacks:
         fit_many(
             stack,
-            (x, targets),
+            (x, targets.repeat(copies, *[1] * (targets.ndim - 1))),
             likelihood=likelihood,
-            epochs=finish.tune * config.tune_epochs,
-            pretrain_epochs=finish.tune * config.tune_epochs,
+            epochs=epochs,
+            pretrain_epochs=0 if finish.beta else epochs,
             batch_size=config.batch_size,
             lr=finish.lr,
             lr_schedule=constant_then_linear(0.5),
+            kl_weight=finish.beta,
             seeds=own_seeds,
+            compile=config.compile,
         )

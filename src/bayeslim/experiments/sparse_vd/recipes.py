@@ -84,6 +84,10 @@ class Finish:
     """Of the tuning; it falls to 0 over the second half."""
     distil: bool = False
     """Tune on targets that are half the label, half the prediction of the network before it was pruned."""
+    beta: float = 0.0
+    """Weight of the KL in the tuning, which has noise then; with 0 it has neither."""
+    shift: bool = False
+    """Tune on the images shifted by up to one pixel, too, see `shifted`."""
 
     @property
     def criterion(self) -> Criterion:
@@ -100,8 +104,11 @@ FINISHES: dict[str, Finish] = {
     "hardest": Finish(threshold=-1.0, tune=1),
     "longer": Finish(tune=5, lr=1e-3),
     "longer-distilled": Finish(tune=5, lr=1e-3, distil=True),
-    "harder-longer": Finish(threshold=1.0, tune=5, lr=1e-3),
-    "harder-longer-distilled": Finish(threshold=1.0, tune=5, lr=1e-3, distil=True),
+    "relaxed": Finish(tune=5, beta=1.0),
+    "shifted": Finish(tune=5, lr=1e-3, shift=True),
+    "shifted-distilled": Finish(tune=5, lr=1e-3, distil=True, shift=True),
+    "harder-shifted": Finish(threshold=1.0, tune=5, lr=1e-3, shift=True),
+    "harder-shifted-distilled": Finish(threshold=1.0, tune=5, lr=1e-3, distil=True, shift=True),
 }
 """Finish by name; every trained network gets all that are asked for, each on a copy."""
 USUAL = ("pruned", "magnitude", "tuned", "distilled", "harder", "hardest")

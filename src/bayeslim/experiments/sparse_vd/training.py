@@ -23,6 +23,9 @@ __all__ = ["Config", "Data", "load_images", "train_lenets", "train_vgg", "whiten
 
 Data = tuple[Tensor, Tensor]
 
+HOW_IT_RAN = ("recipes", "seeds", "together", "compile")
+"""Settings in which the runs of one file may differ."""
+
 
 @dataclass(frozen=True)
 class Config:
@@ -39,6 +42,8 @@ class Config:
     samples: int = 20
     together: int = 14
     """Networks in one stack, at most."""
+    compile: bool = False
+    """Train the stacks by `torch.compile`."""
     width: float = 1.0
     """Of the VGG-like network."""
 
@@ -60,7 +65,7 @@ class Config:
 
     def comparable(self) -> dict[str, Any]:
         """All but which recipes and seeds were run and how: what results of one file must have in common."""
-        return {key: value for key, value in asdict(self).items() if key not in ("recipes", "seeds", "together")}
+        return {key: value for key, value in asdict(self).items() if key not in HOW_IT_RAN}
 
 
 def train_lenets(
@@ -70,6 +75,8 @@ def train_lenets(
     data: Data,
     batch_size: int,
     files: Sequence[Path] | None = None,
+    *,
+    compile: bool = False,
 ) -> list[nn.Module]:
     """Train networks of one stack (see `Recipe.stack`) side by side.
 
@@ -80,6 +87,7 @@ def train_lenets(
         data: images and labels.
         batch_size: examples per batch.
         files: where to keep the trained networks, one file each; if all are there, nothing is trained.
+        compile: see `fit_many`.
 
     Raises:
         ValueError: if a file holds a network of other settings.
@@ -112,6 +120,7 @@ def train_lenets(
         kl_weight=[recipe.beta for recipe in recipes],
         kl_schedule=[warmup_linear(recipe.warmup, recipe.ramp) for recipe in recipes],
         seeds=seeds,
+        compile=compile,
     )
     for file, model, own in zip(files or (), models, facts, strict=False):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -156,6 +165,7 @@ def train_vgg(
         lr_schedule=constant_then_linear(recipe.hold),
         kl_schedule=warmup_linear(recipe.warmup, recipe.ramp, recipe.beta),
         checkpoint=folder,
+        cuda_graph=data[0].is_cuda,
         **common,
     )
     return model
