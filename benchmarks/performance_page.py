@@ -12,16 +12,7 @@ from limits import predict_work, step_limit, step_seconds
 from performance_figure import write
 
 ROOT = Path(__file__).parent.parent
-FILES = (
-    "train_step",
-    "train_step_cuda",
-    "modes_in_turns_cuda",
-    "predict",
-    "predict_cuda",
-    "scaling",
-    "dissertation_tables",
-    "peers",
-)
+FILES = ("train_step", "train_step_cuda", "predict", "predict_cuda", "scaling", "dissertation_tables", "peers")
 Records = dict[str, dict[str, Any]]
 
 ESTIMATOR = {"graves": "weight_sample", "graves, local_reparam": "local_reparam", "vdp": "moments", "k-tied": "k-tied"}
@@ -69,15 +60,16 @@ INTRODUCTION = [
 PEER_FIGURES = """The figures of peers are the best of torchbnn 1.2, bayesian-torch 0.5.0, blitz 0.2.8 and IVON 0.1.3,
 measured when the goals were set: on two CPU cores, and on one H200. Ratios and memory on CUDA are, like the goals, to
 the eager deterministic network. Modes are measured one after the other, not in turns, so these are ratios of medians
-(brackets: the quartiles within the mode, scaled). That network took 2.46 to 2.57 ms in five measurements, of which
-the record is the fastest: in the others weight_sample compiled as one graph was 1.17 to 1.20, local_reparam compiled
-1.86 to 1.93, and the eager weight_sample, where the host was slower, 1.38 to 1.63. A step that waits for the host
-runs as one graph by `fit(cuda_graph=True)`. Memory does not count the workspace of cuBLAS, which earlier records
-counted for the deterministic network alone (weight_sample was 1.59 then). Below, every mode is compared in turns with
-the deterministic network of its own, which gives larger ratios where that one is faster. Moments were measured on
-CUDA before compiled code got their plain formula; with an earlier one their compiled step took 1.9 times the eager
-deterministic one. Sampled weights of 32 images need 8 million normal numbers, whose drawing alone takes a tenth of the
-loop's time."""
+(brackets: the quartiles within the mode, scaled). That network took 2.46 to 2.57 ms in six measurements, of which the
+record is the last: in the others weight_sample compiled as one graph was 1.17 to 1.21, local_reparam compiled 1.86 to
+1.95, and the eager weight_sample, which depends on how fast the host is, 1.28 to 1.63. A step that waits for the host
+runs as one graph by `fit(cuda_graph=True)`. Memory does not count the workspace of cuBLAS, which early records counted
+for the deterministic network alone (weight_sample was 1.59 then); at the eager peak there are 128 MiB that torch takes
+in the backward pass of every linear layer, most likely to sum the gradient of its bias. Below, every mode is compared
+in turns with the deterministic network of its own, which gives larger ratios where that one is faster. Compiled
+moments took 1.9 times the eager deterministic step in early records because torch 2.11 lost a gradient of theirs, and
+with it a quarter of the products. Sampled weights of 32 images need 8 million normal numbers, whose drawing alone
+takes a tenth of the loop's time."""
 
 
 def load(folder: Path) -> Records:
@@ -142,13 +134,15 @@ def goals(records: Records) -> str:
 
 def cost_of(records: Records, name: str, mode: str, network: str) -> dict[str, float] | None:
     """A network's cost against the deterministic one: of the same mode on the CPU, always the eager one on CUDA."""
-    if name == "train_step":
-        return records.get(name, {}).get("steps", {}).get(mode, {}).get(network)
-    steps = records.get("modes_in_turns_cuda", {}).get("steps", {})
-    cost = steps.get(f"{network}, {mode}")
-    if cost is None or name not in records:
-        return None
-    return cost | {"limit": step_seconds(records[name], network) / steps["deterministic, eager"]["seconds"]}
+    steps = records.get(name, {}).get("steps", {})
+    cost = steps.get(mode, {}).get(network)
+    if cost is None or name == "train_step":
+        return cost
+    plain = steps["eager"]["deterministic"]
+    scale = cost["seconds"] / plain["seconds"] / cost["ratio"]
+    ratios = {key: cost[key] * scale for key in ("ratio", "ratio_low", "ratio_high")}
+    limit = step_seconds(records[name], network) / plain["seconds"]
+    return ratios | {"memory_ratio": cost["memory"] / plain["memory"], "limit": limit}
 
 
 def predict_goals(records: Records) -> list[list[str]]:

@@ -28,6 +28,8 @@ __all__ = ["SECTIONS", "Entry", "Section"]
 
 
 _LENETS = "--seeds 10 0 1 2 3 4 --finishes pruned tuned harder hardest"
+_SHIFTED = "shifted shifted-distilled harder-shifted harder-shifted-distilled"
+_P2 = "--finishes pruned magnitude tuned --compile"
 
 
 def _k_tied(part: str, title: str, options: str = "", *notes: Notes) -> Entry:
@@ -35,10 +37,9 @@ def _k_tied(part: str, title: str, options: str = "", *notes: Notes) -> Entry:
     return Entry(f"k_tied_{part}", title, command, k_tied_table, *notes)
 
 
-def _sparse_vd(network: str, title: str, recipes: str = "") -> Entry:
-    command = f"bayeslim reproduce sparse-vd --network {network}{recipes} --device cuda"
-    notes = (sparse_vd.lenet, sparse_vd.lenet_notes) if recipes else ()
-    return Entry(f"sparse_vd_{network.replace('-', '_')}", title, command, sparse_vd_table, *notes)
+def _sparse_vd(network: str, title: str, options: str, *notes: Notes, kind: str = "") -> Entry:
+    command = f"bayeslim reproduce sparse-vd --network {network} {options} --device cuda"
+    return Entry(f"sparse_vd_{kind}{network.replace('-', '_')}", title, command, sparse_vd_table, *notes)
 
 
 def _example(number: int) -> Entry:
@@ -67,16 +68,68 @@ SECTIONS: tuple[Section, ...] = (
             ),
             _k_tied("cifar100", "k-tied: a convolutional network on CIFAR-100"),
             _k_tied("imdb", "k-tied: an LSTM on IMDB", " --epochs 130", k_tied.imdb, k_tied.imdb_notes),
-            _k_tied("resnet", "k-tied: a residual network on CIFAR-10"),
+            _k_tied(
+                "resnet",
+                "k-tied: a residual network on CIFAR-10",
+                " --epochs 40 --lr 5e-4 --ramp 8 --precision bfloat16",
+                k_tied.resnet,
+                k_tied.resnet_notes,
+            ),
         ),
         "Scales of low rank instead of one per weight (arXiv 2002.02655).",
     ),
     Section(
         "Sparse variational dropout",
         (
-            _sparse_vd("lenet-300-100", "Sparse VD: LeNet-300-100 on MNIST", f" --recipes ard-4 ard-5 {_LENETS}"),
-            _sparse_vd("lenet-5", "Sparse VD: LeNet-5-Caffe on MNIST", f" --recipes ard-4 ard-6-spared {_LENETS}"),
-            _sparse_vd("vgg", "Sparse VD: VGG on CIFAR-10"),
+            _sparse_vd(
+                "lenet-300-100",
+                "Sparse VD: LeNet-300-100 on MNIST",
+                f"--recipes ard-4 ard-5 {_LENETS}",
+                sparse_vd.lenet,
+                sparse_vd.lenet_notes,
+            ),
+            _sparse_vd(
+                "lenet-300-100",
+                "Sparse VD: LeNet-300-100, tuned on shifted images and otherwise",
+                "--recipes ard-4 ard-5 --seeds 10 0 1 2 3 4 --compile --finishes pruned tuned harder longer relaxed "
+                + _SHIFTED,
+                sparse_vd.lenet,
+                sparse_vd.shifted_notes,
+                kind="shifted_",
+            ),
+            _sparse_vd(
+                "lenet-5",
+                "Sparse VD: LeNet-5-Caffe on MNIST",
+                f"--recipes ard-4 ard-6-spared {_LENETS}",
+                sparse_vd.lenet,
+                sparse_vd.lenet_notes,
+            ),
+            _sparse_vd(
+                "lenet-5",
+                "Sparse VD: LeNet-5-Caffe, tuned on shifted images",
+                "--recipes ard-4 --seeds 10 0 1 2 3 4 --together 1 --compile --finishes pruned tuned harder "
+                + _SHIFTED,
+                sparse_vd.lenet,
+                sparse_vd.shifted_notes,
+                kind="shifted_",
+            ),
+            _sparse_vd(
+                "lenet-300-100",
+                "ARD and its Gamma hyperprior: LeNet-300-100 on MNIST",
+                f"--recipes molchanov p2-svd p2-ard gamma-0.505 gamma-0.51 gamma-0.52 gamma-0.55 gamma-0.6 {_P2}",
+                sparse_vd.lenet,
+                sparse_vd.p2_large_notes,
+                kind="p2_",
+            ),
+            _sparse_vd(
+                "lenet-5",
+                "ARD: LeNet-5-Caffe on MNIST",
+                f"--recipes molchanov p2-svd p2-ard --seeds 0 --together 1 {_P2}",
+                sparse_vd.lenet,
+                sparse_vd.p2_small_notes,
+                kind="p2_",
+            ),
+            _sparse_vd("vgg", "ARD and its Gamma hyperprior: VGG on CIFAR-10", "--recipes p2-ard gamma-0.51"),
         ),
         "Error against compression, beside Molchanov et al. 2017 and arXiv 1811.00596.",
     ),
@@ -163,8 +216,11 @@ SECTIONS: tuple[Section, ...] = (
             Entry(
                 "vdp_cifar",
                 "VDP++: ResNet-18 on CIFAR-10",
-                "bayeslim reproduce vdp-cifar --root DATA --device cuda",
+                "bayeslim reproduce vdp-cifar --methods vdp --seeds 0 --epochs 8 --batch-size 256 --ramp 3 "
+                "--samples 10 --root DATA --device cuda",
                 vdp_vision_table,
+                vdp.cifar,
+                vdp.cifar_notes,
             ),
             Entry(
                 "vdp_vit",

