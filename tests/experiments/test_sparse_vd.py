@@ -307,14 +307,15 @@ def test_results_are_saved_and_not_computed_again(record: dict[str, Any], monkey
 
 
 def test_stacks_hold_what_fits_together() -> None:
-    config = Config(recipes=("ard", "ard-3", "ard-4", "svd"), seeds=(0, 1), together=3)
+    config = Config(recipes=("ard", "ard-3", "ard-4", "ard-4-clip", "svd"), seeds=(0, 1), together=3)
     found = stacks(config, {("ard-3", 0)})
     assert found == [
         [("ard", 0), ("ard", 1)],
         [("ard-3", 1), ("ard-4", 0), ("ard-4", 1)],
+        [("ard-4-clip", 0), ("ard-4-clip", 1)],
         [("svd", 0), ("svd", 1)],
     ]
-    assert [len(part) for part in stacks(dataclasses.replace(config, together=2), set())] == [2, 2, 2, 2]
+    assert [len(part) for part in stacks(dataclasses.replace(config, together=2), set())] == [2, 2, 2, 2, 2]
 
 
 def test_merging_counts_a_run_once(record: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomS
 
 import bayeslim as bl
 from bayeslim.likelihoods import Gaussian, HeteroscedasticGaussian
+from bayeslim.training.many import fit_many
 from training.problems import blobs, distance, equal, line, small, state
 
 CLASSES = bl.Categorical()
@@ -311,3 +312,22 @@ def test_options_of_another_kind_are_refused(options: dict[str, Any], message: s
 def test_a_network_without_parameters_is_refused() -> None:
     with pytest.raises(ValueError, match="`model` has no parameters that require gradients"):
         bl.fit(nn.Identity(), (X, Y), likelihood=CLASSES, epochs=1, seed=0)
+
+
+def _normalised() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+
+
+@pytest.mark.parametrize(
+    "fit",
+    [
+        lambda model, data, **options: bl.fit(model, data, **options),
+        lambda model, data, **options: fit_many([model], data, **options),
+    ],
+    ids=["fit", "fit_many"],
+)
+def test_a_last_batch_of_one_row_is_explained(fit: Any) -> None:
+    data = torch.randn(9, 3), torch.zeros(9, dtype=torch.long)
+    with pytest.raises(ValueError, match="cannot normalise a batch of one row: choose another `batch_size`"):
+        fit(_normalised(), data, likelihood=bl.Categorical(), epochs=1, batch_size=4)
+    fit(_normalised(), data, likelihood=bl.Categorical(), epochs=1, batch_size=5)

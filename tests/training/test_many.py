@@ -453,9 +453,8 @@ def test_bad_arguments_are_refused(options: dict[str, Any], kind: type[Exception
 def test_compiled_networks_learn_on_cuda(method: str) -> None:
     """The joint draws have kernels of their own there, which no vectorised code can use."""
     models = [small(seed, method) for seed in range(3)]
-    histories = fit_many(
-        models, blobs(43), seeds=range(3), device="cuda", compile=True, lr=1e-2, **SETTINGS | {"epochs": 12}
-    )
+    options: dict[str, Any] = SETTINGS | {"epochs": 12, "lr": 1e-2}
+    histories = fit_many(models, blobs(43), seeds=range(3), device="cuda", compile=True, **options)
     assert all(history["nll"][-1] < 0.7 * history["nll"][0] for history in histories)
 
 

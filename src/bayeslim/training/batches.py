@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from bayeslim.predictive.inputs import as_tensor, device_of, float_type_of, pair
 from bayeslim.randomness import seeded
 from bayeslim.training.ranks import Ranks
 
-__all__ = ["Batch", "Batches", "make_batches"]
+__all__ = ["Batch", "Batches", "make_batches", "single_rows_explained"]
 
 
 Batch = tuple[Tensor, Tensor] | tuple[Tensor, Tensor, float]
@@ -106,6 +107,20 @@ class Batches:
             self.output_shape = output.shape
         except (RuntimeError, TypeError, IndexError, ValueError) as error:
             raise refusal(x, error) from error
+
+
+@contextmanager
+def single_rows_explained() -> Iterator[None]:
+    """Say what to do when BatchNorm refuses to normalise one row, which the last batch of an epoch may be."""
+    try:
+        yield
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise ValueError(
+            "BatchNorm cannot normalise a batch of one row: choose another `batch_size`, so that the last batch has "
+            "more, or a loader with drop_last=True"
+        ) from error
 
 
 class _OwnParts(Sampler[list[int]]):

@@ -18,6 +18,7 @@ from bayeslim.ops import Op
 from bayeslim.optim.param_groups import param_groups
 from bayeslim.predictive.inputs import device_of
 from bayeslim.predictive.vectorised import cannot_vectorise
+from bayeslim.training.batches import single_rows_explained
 from bayeslim.training.compiling import compiled
 from bayeslim.training.elbo import KLScaling, Nelbo, nelbo
 from bayeslim.training.replay import Replayed
@@ -194,7 +195,8 @@ class StackStepper:
         own.copy_(rows)
         self.beta.copy_(beta)
         torch.mul(self.base_lrs, lr_factor, out=self.lrs)
-        update()
+        with single_rows_explained():
+            update()
         self.count += 1
 
     def epoch_summary(self) -> list[dict[str, float]]:

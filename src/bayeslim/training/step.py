@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from bayeslim.divergence import is_sharded
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.predictive.inputs import device_of
-from bayeslim.training.batches import Batch
+from bayeslim.training.batches import Batch, single_rows_explained
 from bayeslim.training.compiling import compiled
 from bayeslim.training.elbo import KLScaling, Nelbo, nelbo
 from bayeslim.training.ranks import Ranks, weighted
@@ -121,7 +121,8 @@ class Stepper:
         self.optimizer.zero_grad(set_to_none=True)
         results: list[Nelbo] = []
         for x, y, *weight in batches:
-            with torch.autocast(self.device.type, self.autocast) if self.autocast else nullcontext():
+            autocast = torch.autocast(self.device.type, self.autocast) if self.autocast else nullcontext()
+            with single_rows_explained(), autocast:
                 # A tensor keeps one compiled graph for every value; a plain 0 leaves the KL out of the graph.
                 result: Nelbo = self.objective(x, y, beta=self.beta if kl else 0.0)
             result = weighted(result, *weight) if weight else result

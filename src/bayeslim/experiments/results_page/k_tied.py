@@ -1,13 +1,14 @@
-"""Notes on the k-tied posteriors."""
+"""The k-tied posteriors on the page: records, commands and notes."""
 
 from __future__ import annotations
 
 from statistics import mean
 
 from bayeslim.experiments.k_tied.paper import rows
-from bayeslim.experiments.results_page.entry import Record, seeds_of
+from bayeslim.experiments.k_tied.table import table
+from bayeslim.experiments.results_page.entry import Entry, Notes, Record, seeds_of
 
-__all__ = ["cifar10", "cifar10_notes", "imdb", "imdb_notes", "mnist", "mnist_notes", "resnet", "resnet_notes"]
+__all__ = ["ENTRIES"]
 
 POSTERIORS = ("mean-field", "1-tied", "2-tied", "3-tied")
 
@@ -159,3 +160,29 @@ def _snr(record: Record, posterior: str) -> list[float]:
     """The median ratio at every probe, averaged over seeds."""
     runs = _runs(record, posterior)
     return [mean(probe["snr_median"] for probe in probes) for probes in zip(*(r["probes"] for r in runs), strict=True)]
+
+
+def _entry(part: str, title: str, options: str = "", *notes: Notes) -> Entry:
+    command = f"bayeslim reproduce k-tied --part {part}{options} --device cuda"
+    return Entry(f"k_tied_{part}", title, command, table, *notes)
+
+
+ENTRIES: tuple[Entry, ...] = (
+    _entry("mnist", "k-tied: a perceptron on MNIST", "", mnist, mnist_notes),
+    _entry(
+        "cifar10",
+        "k-tied: a convolutional network on CIFAR-10",
+        " --seeds 0 --epochs 150",
+        cifar10,
+        cifar10_notes,
+    ),
+    _entry("cifar100", "k-tied: a convolutional network on CIFAR-100"),
+    _entry("imdb", "k-tied: an LSTM on IMDB", " --epochs 130", imdb, imdb_notes),
+    _entry(
+        "resnet",
+        "k-tied: a residual network on CIFAR-10",
+        " --epochs 40 --lr 5e-4 --ramp 8 --precision bfloat16",
+        resnet,
+        resnet_notes,
+    ),
+)

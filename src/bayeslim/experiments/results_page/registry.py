@@ -5,7 +5,6 @@ from __future__ import annotations
 from bayeslim.experiments import variable_selection as selection
 from bayeslim.experiments.comparison.table import table as comparison_table
 from bayeslim.experiments.dissertation.table import table as dissertation_table
-from bayeslim.experiments.k_tied.table import table as k_tied_table
 from bayeslim.experiments.results_page import (
     comparison,
     dissertation,
@@ -17,29 +16,13 @@ from bayeslim.experiments.results_page import (
     variable_selection,
     vdp,
 )
-from bayeslim.experiments.results_page.entry import Entry, Notes, Section
+from bayeslim.experiments.results_page.entry import Entry, Section
 from bayeslim.experiments.samplers.table import table as samplers_table
-from bayeslim.experiments.sparse_vd.table import table as sparse_vd_table
 from bayeslim.experiments.vdp.table import table as vdp_table
 from bayeslim.experiments.vision.samplers_table import table as samplers_cifar_table
 from bayeslim.experiments.vision.vdp_table import table as vdp_vision_table
 
 __all__ = ["SECTIONS", "Entry", "Section"]
-
-
-_LENETS = "--seeds 10 0 1 2 3 4 --finishes pruned tuned harder hardest"
-_SHIFTED = "shifted shifted-distilled harder-shifted harder-shifted-distilled"
-_P2 = "--finishes pruned magnitude tuned --compile"
-
-
-def _k_tied(part: str, title: str, options: str = "", *notes: Notes) -> Entry:
-    command = f"bayeslim reproduce k-tied --part {part}{options} --device cuda"
-    return Entry(f"k_tied_{part}", title, command, k_tied_table, *notes)
-
-
-def _sparse_vd(network: str, title: str, options: str, *notes: Notes, kind: str = "") -> Entry:
-    command = f"bayeslim reproduce sparse-vd --network {network} {options} --device cuda"
-    return Entry(f"sparse_vd_{kind}{network.replace('-', '_')}", title, command, sparse_vd_table, *notes)
 
 
 def _example(number: int) -> Entry:
@@ -57,80 +40,12 @@ def _comparison(data: str, title: str) -> Entry:
 SECTIONS: tuple[Section, ...] = (
     Section(
         "k-tied Normal posteriors",
-        (
-            _k_tied("mnist", "k-tied: a perceptron on MNIST", "", k_tied.mnist, k_tied.mnist_notes),
-            _k_tied(
-                "cifar10",
-                "k-tied: a convolutional network on CIFAR-10",
-                " --seeds 0 --epochs 150",
-                k_tied.cifar10,
-                k_tied.cifar10_notes,
-            ),
-            _k_tied("cifar100", "k-tied: a convolutional network on CIFAR-100"),
-            _k_tied("imdb", "k-tied: an LSTM on IMDB", " --epochs 130", k_tied.imdb, k_tied.imdb_notes),
-            _k_tied(
-                "resnet",
-                "k-tied: a residual network on CIFAR-10",
-                " --epochs 40 --lr 5e-4 --ramp 8 --precision bfloat16",
-                k_tied.resnet,
-                k_tied.resnet_notes,
-            ),
-        ),
+        k_tied.ENTRIES,
         "Scales of low rank instead of one per weight (arXiv 2002.02655).",
     ),
     Section(
         "Sparse variational dropout",
-        (
-            _sparse_vd(
-                "lenet-300-100",
-                "Sparse VD: LeNet-300-100 on MNIST",
-                f"--recipes ard-4 ard-5 {_LENETS}",
-                sparse_vd.lenet,
-                sparse_vd.lenet_notes,
-            ),
-            _sparse_vd(
-                "lenet-300-100",
-                "Sparse VD: LeNet-300-100, tuned on shifted images and otherwise",
-                "--recipes ard-4 ard-5 --seeds 10 0 1 2 3 4 --compile --finishes pruned tuned harder longer relaxed "
-                + _SHIFTED,
-                sparse_vd.lenet,
-                sparse_vd.shifted_notes,
-                kind="shifted_",
-            ),
-            _sparse_vd(
-                "lenet-5",
-                "Sparse VD: LeNet-5-Caffe on MNIST",
-                f"--recipes ard-4 ard-6-spared {_LENETS}",
-                sparse_vd.lenet,
-                sparse_vd.lenet_notes,
-            ),
-            _sparse_vd(
-                "lenet-5",
-                "Sparse VD: LeNet-5-Caffe, tuned on shifted images",
-                "--recipes ard-4 --seeds 10 0 1 2 3 4 --together 1 --compile --finishes pruned tuned harder "
-                + _SHIFTED,
-                sparse_vd.lenet,
-                sparse_vd.shifted_notes,
-                kind="shifted_",
-            ),
-            _sparse_vd(
-                "lenet-300-100",
-                "ARD and its Gamma hyperprior: LeNet-300-100 on MNIST",
-                f"--recipes molchanov p2-svd p2-ard gamma-0.505 gamma-0.51 gamma-0.52 gamma-0.55 gamma-0.6 {_P2}",
-                sparse_vd.lenet,
-                sparse_vd.p2_large_notes,
-                kind="p2_",
-            ),
-            _sparse_vd(
-                "lenet-5",
-                "ARD: LeNet-5-Caffe on MNIST",
-                f"--recipes molchanov p2-svd p2-ard --seeds 0 --together 1 {_P2}",
-                sparse_vd.lenet,
-                sparse_vd.p2_small_notes,
-                kind="p2_",
-            ),
-            _sparse_vd("vgg", "ARD and its Gamma hyperprior: VGG on CIFAR-10", "--recipes p2-ard gamma-0.51"),
-        ),
+        sparse_vd.ENTRIES,
         "Error against compression, beside Molchanov et al. 2017 and arXiv 1811.00596.",
     ),
     Section(

@@ -76,7 +76,7 @@ class Recipe:
 
     def stack(self) -> tuple[Any, ...]:
         """What networks must have in common to be trained side by side."""
-        return self.prior, self.shape, self.epochs, self.hold
+        return self.prior, self.shape, self.epochs, self.hold, self.clip
 
 
 @dataclass(frozen=True)
