@@ -167,6 +167,15 @@ def test_command_writes_the_page(tmp_path: Path, text: str, capsys: pytest.Captu
     assert out.read_text(encoding="utf-8") == text
 
 
+@pytest.mark.parametrize("mark", [">", "-", "+", "*", "#"])
+def test_no_line_begins_with_a_mark_of_the_text(mark: str) -> None:
+    """As it would with some of these words: a comparison would become a quotation, a difference an item."""
+    for words in range(30, 60):
+        lines = wrapped(f"{'a' * (words % 3 + 1)} " + f"alpha {mark} 3, " * words).splitlines()
+        assert len(lines) > 1
+        assert all(line.startswith(("a", "3")) and len(line) <= 120 for line in lines)
+
+
 def test_text_is_wrapped_by_paragraph_and_item() -> None:
     long = " ".join(["word"] * 40)
     lines = wrapped(f"\n    first\n    second\n\n- {long}\n- b\n  c\n\n| a |\n|---|\n").splitlines()

@@ -12,6 +12,8 @@ __all__ = ["narrowed", "wrapped"]
 WIDTH = 120
 COLUMNS = 7
 """As many as the built documentation shows without scrolling."""
+BOUND = "\0"
+"""A space at which no line ends."""
 
 
 def wrapped(text: str) -> str:
@@ -30,16 +32,15 @@ def wrapped(text: str) -> str:
 
 def _wrapped_block(block: str) -> str:
     items = [" ".join(item.split()) for item in re.split(r"^\s*(?=- )", block, flags=re.M) if item]
-    return "\n".join(
-        textwrap.fill(
-            item,
-            WIDTH,
-            subsequent_indent="  " if item.startswith("- ") else "",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        for item in items
-    )
+    return "\n".join(map(_wrapped_item, items))
+
+
+def _wrapped_item(item: str) -> str:
+    """A paragraph or an item; a mark that would mean something else at the start of a line stays with its word."""
+    bound = re.sub(r"(?<=\w) (?=[-+*#>]+ )", BOUND, item)
+    indent = "  " if item.startswith("- ") else ""
+    lines = textwrap.fill(bound, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return lines.replace(BOUND, " ")
 
 
 def narrowed(text: str) -> str:

@@ -26,7 +26,7 @@ def lenet(record: Record) -> str:
 
 def _finish(facts: Record, settings: Record) -> str:
     """What a finish does; early records have one learning rate for all."""
-    cut = f"ln alpha > {facts['threshold']:g}" if facts["by"] == "log alpha" else f"mean below {facts['threshold']:g}"
+    cut = f"{'ln alpha above' if facts['by'] == 'log alpha' else 'mean below'} {facts['threshold']:g}"
     if not facts["tune"]:
         return f"prune by {cut}"
     epochs, rate = facts["tune"] * settings["tune_epochs"], facts.get("lr", settings.get("tune_lr"))
@@ -93,8 +93,8 @@ def p2_large_notes(record: Record) -> str:
 - The official recipe of Sparse VD gives {official[0]:.2f} % at {official[1]:.0f} times; the paper has
   {paper["error"]} % at {paper["compression"]}: less error, less compression. Its code clips ln alpha and sets dead
   means to 0 in training; with that (below) ours comes out there, too.
-- Means below 0.01 (arXiv 1811.00596) are a milder criterion than ln alpha > 3 here: without the Gamma's bound on the
-  scales many means that are all noise are larger."""
+- Means below 0.01 (arXiv 1811.00596) are a milder criterion than ln alpha above 3 here: without the Gamma's bound on
+  the scales many means that are all noise are larger."""
 
 
 def clip_notes(record: Record) -> str:
@@ -118,7 +118,7 @@ def p2_small_notes(record: Record) -> str:
   {paper["p2-svd"]["error"]} and {paper["p2-ard"]["error"]} % within its spread, the compressions of {svd[1]:.0f} and
   {ard[1]:.0f} times are {100 * (1 - svd[1] / paper["p2-svd"]["compression"]):.0f} and
   {100 * (1 - ard[1] / paper["p2-ard"]["compression"]):.0f} % below its {paper["p2-svd"]["compression"]} and
-  {paper["p2-ard"]["compression"]}. By ln alpha > 3 the same networks are {points["p2-svd", "pruned"][1]:.0f} and
+  {paper["p2-ard"]["compression"]}. By ln alpha above 3 the same networks are {points["p2-svd", "pruned"][1]:.0f} and
   {points["p2-ard", "pruned"][1]:.0f} times smaller.
 - The official recipe of Sparse VD gives {official[0]:.2f} % at {official[1]:.0f} times, far from the
   {paper["molchanov"]["compression"]} of its paper, whose code clips ln alpha and sets dead means to 0 in training."""
