@@ -17,11 +17,13 @@ import multiprocessing
 import os
 import random
 import resource
+import signal
 import tempfile
 import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -150,11 +152,23 @@ def interrupted(folder: Path, epochs: int, moment: str, seconds: float) -> bool:
     patience = time.perf_counter() + seconds
     while child.is_alive() and time.perf_counter() < patience:
         time.sleep(0.0002)
-    while child.is_alive() and moment == "write" and half_written(folder) <= leftovers:
+    while child.is_alive() and moment == "write" and not caught_writing(child, folder, leftovers):
         time.sleep(0.0001)
     child.kill()
     child.join()
     return child.exitcode != 0
+
+
+def caught_writing(child: BaseProcess, folder: Path, leftovers: set[str]) -> bool:
+    """Whether a process is halfway through a checkpoint; if so it is left there, stopped."""
+    if half_written(folder) <= leftovers or child.pid is None:
+        return False
+    os.kill(child.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    if half_written(folder) <= leftovers:  # it was done before it could be stopped
+        os.kill(child.pid, signal.SIGCONT)
+        return False
+    return True
 
 
 def changed(folder: Path) -> int:
