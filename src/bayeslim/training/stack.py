@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -68,7 +68,11 @@ class Stack:
     def __init__(self, members: Sequence[Objective], vectorised: bool | None = None, *, compile: bool = False) -> None:
         self.members = list(members)
         device = device_of(self.members[0])
-        self.alone, self.at_once = (compiled(code, device) if compile else code for code in (_alone, _at_once))
+        self.at_once = compiled(_at_once, device) if compile else _at_once
+        self.one_by_one: list[Callable[..., Nelbo]] = [*self.members]
+        if compile:  # the first one's code serves all, so that it is compiled once
+            alone = functools.partial(compiled(_alone, device), self.members[0])
+            self.one_by_one = [functools.partial(alone, _named_tensors(member)) for member in self.members]
         self.tensors: dict[str, Tensor] = {}
         self.parts: dict[str, list[Tensor]] = {}
         for name in _named_tensors(self.members[0]):
@@ -105,17 +109,16 @@ class Stack:
             beta: (members,).
             kl: see `Objective`.
         """
-        first = self.members[0]  # its code serves all, so that it is compiled once
         if self.vectorised:
             try:
                 with sdpa_kernel(SDPBackend.MATH):  # the fused kernels of attention have no batching rule
-                    return (self.at_once if kl else _at_once)(first, self.tensors, x, y, beta, kl)
+                    return (self.at_once if kl else _at_once)(self.members[0], self.tensors, x, y, beta, kl)
             except RuntimeError as error:
                 if not cannot_vectorise(error):
                     raise
                 self.vectorised = False
-        tensors, loss = map(_named_tensors, self.members), self.alone if kl else _alone
-        results = [loss(first, *own, kl) for own in zip(tensors, x, y, beta, strict=True)]
+        losses = self.one_by_one if kl else self.members
+        results = [loss(*own, kl) for loss, *own in zip(losses, x, y, beta, strict=True)]
         return Nelbo(*map(torch.stack, zip(*results, strict=True)))
 
     def _members_own(self, names: Sequence[str]) -> list[Tensor]:
