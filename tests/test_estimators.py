@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from bayeslim import estimators
 from bayeslim.estimators import (
     VARIANCE_FLOOR,
     check_estimator,
+    clipped_reparam,
     flipout,
     independent_draws,
     local_reparam,
@@ -129,3 +131,38 @@ def test_independent_draws_keep_the_correlation_between_outputs() -> None:
     draws = torch.cat([independent_draws(posterior, LinearOp(), x, None) for _ in range(4000)])
     correlation = torch.corrcoef(draws.detach().T)[0, 1]
     assert abs(correlation - 0.8) < 5 * (1 - 0.8**2) / math.sqrt(4000)
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0, -2.0])
+def test_clipped_draws_leave_dead_means_out(monkeypatch: pytest.MonkeyPatch, noise: float) -> None:
+    """Every weight by hand: ln alpha of -2, 2.9, 3.1 and 20 (whose variance is that of 8)."""
+    monkeypatch.setattr(estimators, "normal_like", lambda tensor: torch.full_like(tensor, noise))
+    log_alpha, means = torch.tensor([-2.0, 2.9, 3.1, 20.0]), torch.tensor([0.5, -0.3, 0.2, 0.1])
+    variances = log_alpha.exp() * means.square()
+    posterior = MeanField(means[None], scale=variances.sqrt()[None])
+    x = torch.randn(5, 4)
+    found = clipped_reparam(posterior, LinearOp(), x, torch.tensor([0.7]))
+    for row, output in zip(x, found[:, 0], strict=True):
+        mean = 0.7 + row[0] * 0.5 - row[1] * 0.3
+        capped = [*variances[:3].tolist(), math.exp(8) * 0.01]
+        variance = sum(row[k] ** 2 * capped[k] for k in range(4))
+        torch.testing.assert_close(output, mean + noise * variance**0.5)
+
+
+def test_clipping_needs_a_variance_of_every_weight() -> None:
+    with pytest.raises(TypeError, match=r"clipped_reparam needs a factorised posterior, got MatrixNormal"):
+        Linear(4, 3, posterior=MatrixNormal, estimator=clipped_reparam)
+
+
+def test_clipping_counts_an_uncertain_bias(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimators, "normal_like", torch.ones_like)
+    posterior, bias = MeanField(torch.ones(1, 1), scale=0.3), MeanField(torch.ones(1), scale=0.4)
+    torch.testing.assert_close(clipped_reparam(posterior, LinearOp(), torch.ones(1, 1), bias), torch.full((1, 1), 2.5))
+
+
+def test_clipping_changes_nothing_about_weights_that_stay() -> None:
+    posterior, x = MeanField(torch.randn(3, 4) + 5, scale=0.1), torch.randn(6, 4)
+    with FixedNoise(torch.linspace(-1, 1, 18)):
+        whole = local_reparam(posterior, LinearOp(), x, None)
+    with FixedNoise(torch.linspace(-1, 1, 18)):
+        torch.testing.assert_close(clipped_reparam(posterior, LinearOp(), x, None), whole)

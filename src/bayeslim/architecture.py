@@ -100,6 +100,7 @@ ESTIMATORS = _by_name(
     estimators.mean_only,
     estimators.weight_sample,
     estimators.local_reparam,
+    estimators.clipped_reparam,
     estimators.flipout,
     estimators.moments,
 )

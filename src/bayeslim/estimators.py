@@ -6,6 +6,7 @@ posterior of its own, or None.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
@@ -23,6 +24,7 @@ __all__ = [
     "bias_mean",
     "bias_sample",
     "check_estimator",
+    "clipped_reparam",
     "flipout",
     "independent_draws",
     "local_reparam",
@@ -38,6 +40,9 @@ Estimator = Callable[[Posterior, Op, Tensor, Bias], Tensor]
 
 # Below this the output is deterministic to float precision; it keeps sqrt differentiable at zero.
 VARIANCE_FLOOR = 1e-16
+
+LEFT_OUT, MOST_NOISE = 3.0, 8.0
+"""ln alpha from which `clipped_reparam` leaves a mean out, and where it cuts variances."""
 
 
 def mean_only(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
@@ -62,9 +67,23 @@ def local_reparam(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor
     tokens of a sequence the correlation is lost, so pooled outputs look far too certain: right for
     training, not for prediction there (see `independent_draws`).
     """
-    mean = op(x, posterior.mean(), bias_mean(bias))
-    std = (_output_variance(posterior, op, x, bias) + VARIANCE_FLOOR).sqrt()
-    return torch.addcmul(mean, std.to(mean.dtype), normal_like(mean))
+    return _drawn(op(x, posterior.mean(), bias_mean(bias)), _output_variance(posterior, op, x, bias))
+
+
+def clipped_reparam(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
+    r"""`local_reparam` without what pruning will remove, as the official code of Sparse VD trains.
+
+    Means of weights with `ln alpha = ln(variance / mean^2) >= 3` count as 0, and variances as at most `e^8 mean^2`. The
+    others learn to do without them, so that pruning at 3 changes nothing but noise. Needs a factorised posterior. The
+    KL is that of the posterior as it is.
+    """
+    check_estimator(clipped_reparam, posterior, op)
+    mean, variance = posterior.mean(), posterior.variance()
+    square = wide(mean).square()
+    left = mean.masked_fill(variance >= math.exp(LEFT_OUT) * square, 0)
+    with without_float16(x.device.type):
+        spread = op(op.squared(wide(x)), torch.minimum(variance, math.exp(MOST_NOISE) * square))
+    return _drawn(op(x, left, bias_mean(bias)), _with_bias_variance(spread, op, bias))
 
 
 def flipout(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
@@ -144,6 +163,11 @@ def check_estimator(estimator: Callable[..., object], posterior: Posterior, op: 
             f"flipout needs a factorised posterior, got {type(posterior).__name__} (random signs "
             "would destroy its correlations): use weight_sample or local_reparam"
         )
+    if estimator is clipped_reparam and not posterior.factorised:
+        raise TypeError(
+            f"clipped_reparam needs a factorised posterior, got {type(posterior).__name__} (it judges every weight by "
+            "its own variance): use local_reparam"
+        )
     if estimator is flipout and not op.numeric_input:
         raise TypeError(
             f"flipout needs inputs with a sign, {type(op).__name__} takes indices: use weight_sample or local_reparam"
@@ -158,6 +182,11 @@ def bias_mean(bias: Bias) -> Tensor | None:
 def bias_sample(bias: Bias) -> Tensor | None:
     """A draw of a bias, or the point estimate."""
     return bias.rsample() if isinstance(bias, Posterior) else bias
+
+
+def _drawn(mean: Tensor, variance: Tensor) -> Tensor:
+    """A draw of every output on its own."""
+    return torch.addcmul(mean, (variance + VARIANCE_FLOOR).sqrt().to(mean.dtype), normal_like(mean))
 
 
 def _output_variance(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:

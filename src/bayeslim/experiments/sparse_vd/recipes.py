@@ -12,12 +12,9 @@ import torch
 from torch import Tensor, nn
 
 import bayeslim as bl
-from bayeslim.estimators import VARIANCE_FLOOR, Bias, bias_mean
+from bayeslim.estimators import clipped_reparam
 from bayeslim.layers.initial import he_normal
-from bayeslim.noise import normal_like
-from bayeslim.ops import Op
 from bayeslim.posteriors import MeanField
-from bayeslim.posteriors.base import Posterior
 from bayeslim.priors import ARD, GammaARD, LogUniform, Prior
 from bayeslim.pruning.criteria import LOG_ALPHA, MAGNITUDE, Criterion
 
@@ -32,7 +29,6 @@ __all__ = [
     "Recipe",
     "Tempered",
     "bayesian_",
-    "clipped",
     "fresh",
 ]
 
@@ -65,7 +61,7 @@ class Recipe:
     pretrain: int = 0
     """Epochs of a dense network with dropout before (VGG only)."""
     clip: bool = False
-    """Train without the means of weights that would be pruned, see `clipped`."""
+    """Train without the means of weights that would be pruned, see `bayeslim.estimators.clipped_reparam`."""
 
     def shortened(self, epochs: int | None) -> Recipe:
         """The same recipe in another number of epochs, all phases in proportion, rounded up; None changes nothing."""
@@ -202,24 +198,6 @@ NETWORKS: dict[str, Callable[[], nn.Sequential]] = {
 }
 
 
-DEAD, MOST = 3.0, 8.0
-"""ln alpha from which a mean is left out of `clipped`, and its largest value there."""
-
-
-def clipped(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
-    """`bl.local_reparam` as the official code of Sparse VD trains: what pruning will remove is already missing.
-
-    Weights with ln alpha >= 3 have a mean of 0, and no variance is larger than exp(8) times the squared mean. The KL is
-    that of the posterior as it is.
-    """
-    mean, variance = posterior.mean(), posterior.variance()
-    square = mean.square()
-    left = mean.masked_fill(variance >= math.exp(DEAD) * square, 0)
-    std = (op(op.squared(x), torch.minimum(variance, math.exp(MOST) * square)) + VARIANCE_FLOOR).sqrt()
-    output = op(x, left, bias_mean(bias))
-    return torch.addcmul(output, std.to(output.dtype), normal_like(output))
-
-
 class Tempered(Prior):
     """Another prior, whose KL counts `factor` times: `KL = factor KL(q || prior)`.
 
@@ -286,7 +264,7 @@ def bayesian_(model: nn.Module, recipe: Recipe) -> nn.Module:
     return bl.bayesianize_(
         model,
         posterior=functools.partial(MeanField, scale=math.exp(0.5 * recipe.log_variance), max_scale=bound),
-        estimator=clipped if recipe.clip else bl.local_reparam,
+        estimator=clipped_reparam if recipe.clip else bl.local_reparam,
         overrides={name: {"prior": Tempered(prior, factor)} for name, factor in zip(names, factors, strict=True)},
     )
 
