@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import bayeslim as bl
 from bayeslim.joint_draw import drawn, drawn_from_factors, kl_alongside, spread
-from bayeslim.kl import normal_priors
+from bayeslim.kl import named_posteriors, normal_priors
 from bayeslim.priors import HeNormal, Normal, Prior
 from bayeslim.training import Nelbo
 
@@ -113,8 +113,8 @@ def test_asked_are_plain_normal_priors() -> None:
         for prior in (Normal(0.0, 2.0), bl.priors.ARD(), Normal(torch.zeros(3, 4)))
         for posterior in (bl.posteriors.MeanField, bl.posteriors.KTied)
     )
-    assert list(normal_priors(model).values()) == [(0.0, 2.0), (0.0, 2.0)]
-    assert not normal_priors(bl.layers.Linear(4, 3, posterior=bl.posteriors.MatrixNormal))
+    assert list(normal_priors(named_posteriors(model)).values()) == [(0.0, 2.0), (0.0, 2.0)]
+    assert not normal_priors(named_posteriors(bl.layers.Linear(4, 3, posterior=bl.posteriors.MatrixNormal)))
 
 
 def test_pruned_networks_take_the_plain_way() -> None:
@@ -268,7 +268,7 @@ def test_a_compiler_can_follow() -> None:
     posterior = model[0].weight  # pyright: ignore[reportIndexIssue]
 
     def weight_and_kl() -> tuple[Tensor, Tensor]:
-        with kl_alongside(normal_priors(model)) as found:
+        with kl_alongside(normal_priors(named_posteriors(model))) as found:
             weight = posterior.rsample()
         return weight, found[posterior]
 

@@ -157,7 +157,8 @@ def _checkpointed() -> bool:
 def normal_sum(loc: Tensor, log_std: Tensor, variances: Tensor, prior: Gaussian) -> Tensor:
     """The KL from a normal prior, summed over all weights, from the sum of their variances."""
     squares = sum_of_squares(loc - prior[0] if prior[0] else loc)
-    return 0.5 * prior[1] ** -2 * (squares + variances) - _sum(log_std) + _constant(loc, prior)
+    constant = loc.numel() * (math.log(prior[1]) - 0.5)
+    return 0.5 * prior[1] ** -2 * (squares + variances) - _sum(log_std) + constant
 
 
 def sum_of_squares(x: Tensor) -> Tensor:
@@ -167,10 +168,6 @@ def sum_of_squares(x: Tensor) -> Tensor:
 
 def _sum(x: Tensor) -> Tensor:
     return x.sum(-1).sum() if torch.compiler.is_compiling() and x.ndim else x.sum()
-
-
-def _constant(loc: Tensor, prior: Gaussian) -> float:
-    return loc.numel() * (math.log(prior[1]) - 0.5)
 
 
 def refuse_second_derivatives() -> None:
@@ -231,8 +228,7 @@ class _DrawnOnCuda(torch.autograd.Function):
         seed = torch.randint(2**62, (), device=loc.device)
         ctx.save_for_backward(loc, log_std, seed)
         ctx.prior = prior
-        weight, terms = draw(loc, log_std, seed, prior, dtype)
-        return weight, terms + _constant(loc, prior)
+        return draw(loc, log_std, seed, prior, dtype)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -256,8 +252,8 @@ class _TiedOnCuda(torch.autograd.Function):
         seed = torch.randint(2**62, (), device=loc.device)
         ctx.save_for_backward(loc, u, v, seed)
         ctx.prior = prior
-        weight, terms = tied_draw(loc.flatten(1), u, v, seed, prior, dtype)
-        return weight.view(loc.shape), terms + _constant(loc, prior)
+        weight, divergence = tied_draw(loc.flatten(1), u, v, seed, prior, dtype)
+        return weight.view(loc.shape), divergence
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:

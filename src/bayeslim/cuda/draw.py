@@ -21,7 +21,7 @@ QUARTER = 256
 def draw(
     loc: Tensor, log_std: Tensor, seed: Tensor, prior: tuple[float, float], dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """`loc + exp(log_std) * noise(seed)` in `dtype`, and the KL from `N(*prior)`, up to a constant per weight.
+    """`loc + exp(log_std) * noise(seed)` in `dtype`, and the KL from `N(*prior)`.
 
     Args:
         loc: means, float32, contiguous.
@@ -31,7 +31,7 @@ def draw(
         dtype: of the drawn weight.
 
     Returns:
-        The weight, and `sum 0.5 ((loc - mean)^2 + std^2) / prior_std^2 - log_std` as a scalar.
+        The weight, and `sum 0.5 (((loc - mean)^2 + std^2) / prior_std^2 - 1) + ln prior_std - log_std` as a scalar.
     """
     programs = triton.cdiv(loc.numel(), 4 * QUARTER)
     weight = torch.empty_like(loc, dtype=dtype)
@@ -75,7 +75,8 @@ def _drawn_quarter(loc_at, log_std_at, weight_at, place, noise, count, prior_mea
     std = tl.exp(log_std)
     tl.store(weight_at + place, loc + std * noise, mask=valid)
     distance = loc - prior_mean
-    return tl.where(valid, 0.5 * precision * (distance * distance + std * std) - log_std, 0.0)
+    kl = 0.5 * (precision * (distance * distance + std * std) - 1.0 - tl.log(precision)) - log_std
+    return tl.where(valid, kl, 0.0)
 
 
 @triton.jit

@@ -22,7 +22,7 @@ DRAW_TILE, BACKWARD_TILE = (8, 256), (64, 32)
 def tied_draw(
     loc: Tensor, u: Tensor, v: Tensor, seed: Tensor, prior: tuple[float, float], dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """`loc + (v u^T) * noise(seed)` in `dtype`, and the KL from `N(*prior)`, up to a constant per weight.
+    """`loc + (v u^T) * noise(seed)` in `dtype`, and the KL from `N(*prior)`.
 
     Args:
         loc: means (rows, columns), float32, contiguous.
@@ -33,7 +33,7 @@ def tied_draw(
         dtype: of the drawn weight.
 
     Returns:
-        The weight, and `sum 0.5 ((loc - mean)^2 + std^2) / prior_std^2 - ln std` as a scalar.
+        The weight, and `sum 0.5 (((loc - mean)^2 + std^2) / prior_std^2 - 1) + ln prior_std - ln std` as a scalar.
     """
     grid = _grid(loc, DRAW_TILE)
     weight = torch.empty_like(loc, dtype=dtype)
@@ -73,8 +73,8 @@ def _tied_draw(
     loc = tl.load(loc_at + place, mask=valid, other=0.0)
     std = _std(u_at, v_at, row, column, rows, columns, K, ROWS, COLUMNS)
     tl.store(weight_at + place, loc + std * _noise(seed_at, columns, ROWS, COLUMNS), mask=valid)
-    distance = loc - tl.cast(prior_mean, tl.float32)
-    terms = 0.5 * tl.cast(precision, tl.float32) * (distance * distance + std * std) - tl.log(std)
+    distance, precision = loc - tl.cast(prior_mean, tl.float32), tl.cast(precision, tl.float32)
+    terms = 0.5 * (precision * (distance * distance + std * std) - 1.0 - tl.log(precision)) - tl.log(std)
     program = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
     tl.store(sums_at + program, tl.sum(tl.where(valid, terms, 0.0)))
 

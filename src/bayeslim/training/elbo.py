@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bayeslim.joint_draw import kl_alongside
-from bayeslim.kl import kl, normal_priors
+from bayeslim.kl import named_posteriors, normal_priors, summed_kl
 from bayeslim.likelihoods.base import Likelihood
 
 __all__ = ["KLScaling", "Nelbo", "nelbo"]
@@ -80,13 +80,14 @@ def nelbo(
     off = isinstance(beta, float | int) and beta == 0
     # A compiler joins the passes by itself; on CUDA our kernels are faster than what it makes.
     apart = off or (torch.compiler.is_compiling() and not x.is_cuda)
-    with nullcontext({}) if apart else kl_alongside(normal_priors(model)) as known:
+    pairs = named_posteriors(model)
+    with nullcontext({}) if apart else kl_alongside(normal_priors(pairs)) as known:
         terms = [likelihood.expected_nll(model(x), y).mean() for _ in range(samples)]
     nll = terms[0] if samples == 1 else torch.stack(terms).mean()
     with torch.autocast(nll.device.type, enabled=False), torch.no_grad() if off else nullcontext():
-        divergence = kl(model, known)
+        divergence = summed_kl(pairs, known) if pairs else nll.new_zeros(())
     weight = beta.to(divergence) if isinstance(beta, Tensor) else divergence.new_full((), beta)
     if off:  # scales without noise get no gradient at all, and an infinite KL does no harm
         return Nelbo(nll, nll, divergence, weight)
     scale = num_data if kl_scaling == "elbo" else num_data**2
-    return Nelbo(nll + weight * divergence / scale, nll, divergence, weight)
+    return Nelbo(torch.addcmul(nll, weight, divergence, value=1 / scale), nll, divergence, weight)

@@ -56,7 +56,7 @@ class Stepper:
             check_sharded(self.model, self.optimizer, self.autocast, compile=self.compile)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.autocast == torch.float16)
         self.seen: list[Nelbo] = []
-        self.beta = torch.zeros((), device=self.device)
+        self.beta, self.last_beta = torch.zeros((), device=self.device), 0.0
         self.updates = ReplayedUpdates(self._updated, self.device)
         if self.cuda_graph:
             if self.ranks.count > 1:
@@ -88,7 +88,9 @@ class Stepper:
                 group["lr"].fill_(lr * lr_factor)
             else:
                 group["lr"] = lr * lr_factor
-        self.beta.fill_(beta)
+        if beta != self.last_beta:
+            self.beta.fill_(beta)
+            self.last_beta = beta
         if self.cuda_graph:
             self.seen += [
                 Nelbo(*parts.unbind()) for parts in self.updates([(x, y) for x, y, *_ in batches], kl=beta != 0)
@@ -118,7 +120,8 @@ class Stepper:
 
     def _gradients(self, batches: Sequence[Batch], *, kl: bool) -> list[Nelbo]:
         """Give the parameters the gradient of the mean loss of the batches; return their losses."""
-        self.optimizer.zero_grad(set_to_none=True)
+        for parameter in self.parameters:
+            parameter.grad = None
         results: list[Nelbo] = []
         for x, y, *weight in batches:
             autocast = torch.autocast(self.device.type, self.autocast) if self.autocast else nullcontext()
@@ -126,7 +129,8 @@ class Stepper:
                 # A tensor keeps one compiled graph for every value; a plain 0 leaves the KL out of the graph.
                 result: Nelbo = self.objective(x, y, beta=self.beta if kl else 0.0)
             result = weighted(result, *weight) if weight else result
-            self.scaler.scale(result.loss / len(batches)).backward()
+            loss = result.loss if len(batches) == 1 else result.loss / len(batches)
+            self.scaler.scale(loss).backward()
             results.append(Nelbo(*(part.detach() for part in result)))
         if self.sharded:
             self.ranks.average_(self.likelihood)
