@@ -12,7 +12,16 @@ from limits import predict_work, step_limit, step_seconds
 from performance_figure import write
 
 ROOT = Path(__file__).parent.parent
-FILES = ("train_step", "train_step_cuda", "predict", "predict_cuda", "scaling", "dissertation_tables", "peers")
+FILES = (
+    "train_step",
+    "train_step_cuda",
+    "modes_in_turns_cuda",
+    "predict",
+    "predict_cuda",
+    "scaling",
+    "dissertation_tables",
+    "peers",
+)
 Records = dict[str, dict[str, Any]]
 
 ESTIMATOR = {"graves": "weight_sample", "graves, local_reparam": "local_reparam", "vdp": "moments", "k-tied": "k-tied"}
@@ -25,6 +34,7 @@ STEP_GOALS = [
     ("train_step", "eager", "vdp", 2.5, ""),
     ("train_step", "compiled", "vdp", 2.5, ""),
     ("train_step_cuda", "compiled graph", "graves", 1.20, "2.55"),
+    ("train_step_cuda", "compiled", "graves", 1.20, "2.55"),
     ("train_step_cuda", "graph", "graves", 1.35, "2.55"),
     ("train_step_cuda", "eager", "graves", 1.35, "2.55"),
     ("train_step_cuda", "compiled", "graves, local_reparam", 1.85, "3.1"),
@@ -58,18 +68,19 @@ INTRODUCTION = [
     counts). "With noise" adds what torch takes to draw the normal numbers. Distance is ours divided by the limit.""",
 ]
 PEER_FIGURES = """The figures of peers are the best of torchbnn 1.2, bayesian-torch 0.5.0, blitz 0.2.8 and IVON 0.1.3,
-measured when the goals were set: on two CPU cores, and on one H200. Ratios and memory on CUDA are, like the goals, to
-the eager deterministic network. Modes are measured one after the other, not in turns, so these are ratios of medians
-(brackets: the quartiles within the mode, scaled). That network took 2.46 to 2.57 ms in six measurements, of which the
-record is the last: in the others weight_sample compiled as one graph was 1.17 to 1.21, local_reparam compiled 1.86 to
-1.95, and the eager weight_sample, which depends on how fast the host is, 1.28 to 1.63. A step that waits for the host
-runs as one graph by `fit(cuda_graph=True)`. Memory does not count the workspace of cuBLAS, which early records counted
-for the deterministic network alone (weight_sample was 1.59 then); at the eager peak there are 128 MiB that torch takes
-in the backward pass of every linear layer, most likely to sum the gradient of its bias. Below, every mode is compared
-in turns with the deterministic network of its own, which gives larger ratios where that one is faster. Compiled
-moments took 1.9 times the eager deterministic step in early records because torch 2.11 lost a gradient of theirs, and
-with it a quarter of the products. Sampled weights of 32 images need 8 million normal numbers, whose drawing alone
-takes a tenth of the loop's time."""
+measured when the goals were set: on two CPU cores, and on one H200. Times on CUDA are those of
+`results/modes_in_turns_cuda.json` (`python benchmarks/modes_in_turns.py --device cuda`): all modes take turns with the
+eager deterministic network, to which, like the goals, they are compared. Measured mode by mode, as in the table of
+training steps below, that network takes 2.46 to 2.57 ms instead of 2.68, most likely because the heavier steps between
+its turns lower the clocks, and ratios of medians are larger: weight_sample compiled as one graph 1.17 to 1.21,
+local_reparam compiled 1.86 to 1.95. What is not one graph waits for the host and depends on how fast that is: eager
+weight_sample was 1.28 to 1.63 in seven measurements. (The steps launch fewer small kernels since then.)
+Memory is that of the table below. It does not count the workspace of cuBLAS, which early records counted for the
+deterministic network alone (weight_sample was 1.59 then); at the eager peak there are 128 MiB with which torch sums the
+gradient of a bias, in the deterministic network too. Below, every mode is compared in turns with the deterministic
+network of its own, which gives larger ratios where that one is faster. Compiled moments took 1.9 times the eager
+deterministic step in early records because torch 2.11 lost a gradient of theirs, and with it a quarter of the products.
+Sampled weights of 32 images need 8 million normal numbers, whose drawing alone takes a tenth of the loop's time."""
 
 
 def load(folder: Path) -> Records:
@@ -123,9 +134,9 @@ def goals(records: Records) -> str:
         rows.append([work, ratio(cost), told, peer, f"{limit:.2f}", f"{cost['ratio'] / limit:.2f}"])
     for name, mode, network, goal, peer in MEMORY_GOALS:
         work = f"CUDA 3 x 4096 peak memory, {ESTIMATOR[network]}, {MODES[mode]}"
-        cost = cost_of(records, name, mode, network)
-        value = "not measured yet" if cost is None else f"{cost['memory_ratio']:.2f}"
-        told = f"{goal:g}" if cost is None else verdict(cost["memory_ratio"], goal)
+        memory = memory_of(records, name, mode, network)
+        value = "not measured yet" if memory is None else f"{memory:.2f}"
+        told = f"{goal:g}" if memory is None else verdict(memory, goal)
         rows.append([work, value, told, peer, "", ""])
     rows += predict_goals(records) if "predict" in records and "train_step" in records else []
     header = ["work", "ours", "goal", "best peer", "limit", "distance"]
@@ -133,16 +144,21 @@ def goals(records: Records) -> str:
 
 
 def cost_of(records: Records, name: str, mode: str, network: str) -> dict[str, float] | None:
-    """A network's cost against the deterministic one: of the same mode on the CPU, always the eager one on CUDA."""
+    """A network's time against the deterministic one: of the same mode on the CPU, always the eager one on CUDA."""
+    if name == "train_step":
+        return records.get(name, {}).get("steps", {}).get(mode, {}).get(network)
+    steps = records.get("modes_in_turns_cuda", {}).get("steps", {})
+    cost = steps.get(f"{network}, {mode}")
+    if cost is None or name not in records:
+        return None
+    return cost | {"limit": step_seconds(records[name], network) / steps["deterministic, eager"]["seconds"]}
+
+
+def memory_of(records: Records, name: str, mode: str, network: str) -> float | None:
+    """A network's memory against that of the eager deterministic one."""
     steps = records.get(name, {}).get("steps", {})
     cost = steps.get(mode, {}).get(network)
-    if cost is None or name == "train_step":
-        return cost
-    plain = steps["eager"]["deterministic"]
-    scale = cost["seconds"] / plain["seconds"] / cost["ratio"]
-    ratios = {key: cost[key] * scale for key in ("ratio", "ratio_low", "ratio_high")}
-    limit = step_seconds(records[name], network) / plain["seconds"]
-    return ratios | {"memory_ratio": cost["memory"] / plain["memory"], "limit": limit}
+    return None if cost is None else cost["memory"] / steps["eager"]["deterministic"]["memory"]
 
 
 def predict_goals(records: Records) -> list[list[str]]:

@@ -18,6 +18,7 @@ NOT_SCRIPTS = {
 NEED_DATA = {"shrink.py", "sklearn_comparison.py"}
 QUICK = {
     "train_step.py": ["steps", "speeds"],
+    "modes_in_turns.py": ["steps"],
     "predict.py": ["many", "few", "moments"],
     "scaling.py": ["sweeps"],
     "dissertation_tables.py": ["ours", "paper"],
