@@ -420,11 +420,35 @@ def test_shifted_images_are_those_of_a_moved_pattern() -> None:
         torch.testing.assert_close(copies, moved - mean)
 
 
-def test_tuning_on_shifted_images_learns() -> None:
+def test_turned_images_are_turned_about_their_centre() -> None:
+    """The centre of mass of a blob moves along its circle, and no ink is lost; the mean image stays."""
+    size, offset = 28, torch.tensor([6.0, 2.0])  # right and down of the centre
+    axis = torch.arange(size) - (size - 1) / 2
+    blob = torch.exp(-((axis[:, None] - offset[1]) ** 2 + (axis - offset[0]) ** 2) / 4)
+    mean = torch.rand(1, size, size)
+    images = torch.stack([blob[None], torch.zeros(1, size, size)]) - mean
+    found = finishing.turned(images).view(4, 2, 1, size, size) + mean
+    torch.testing.assert_close(found[:, 1], torch.zeros(4, 1, size, size))
+    for angle, image in zip(finishing.TURNS, found[:, 0, 0], strict=True):
+        mass = image.sum()
+        place = torch.stack([(image.sum(0) * axis).sum(), (image.sum(1) * axis).sum()]) / mass
+        turn = torch.rad2deg(torch.atan2(offset[1], offset[0]) - torch.atan2(place[1], place[0]))
+        assert turn.item() == pytest.approx(angle, abs=0.1) and place.norm().item() == pytest.approx(40**0.5, rel=0.01)
+        assert mass.item() == pytest.approx(blob.sum().item(), rel=0.01)
+
+
+@pytest.mark.parametrize("finish", ["shifted", "varied"])
+def test_tuning_on_other_views_learns(finish: str) -> None:
     data = images()
     model = train_lenets("lenet-300-100", [RECIPES["lenet-300-100"]["ard-4"].shortened(1)], [0], data[0], 50)[0]
     before = bl.evaluate(model, data[0], samples=0, likelihood=bl.Categorical())["nll"]
-    tune_(dataclasses.replace(CONFIG, tune_epochs=9), FINISHES["shifted"], [model], [0], data[0])
+    tune_(
+        dataclasses.replace(CONFIG, tune_epochs=9 if finish == "shifted" else 3),
+        FINISHES[finish],
+        [model],
+        [0],
+        data[0],
+    )
     assert bl.evaluate(model, data[0], samples=0, likelihood=bl.Categorical())["nll"] < 0.8 * before
 
 

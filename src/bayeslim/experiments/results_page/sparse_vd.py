@@ -31,7 +31,8 @@ def _finish(facts: Record, settings: Record) -> str:
         return f"prune by {cut}"
     epochs, rate = facts["tune"] * settings["tune_epochs"], facts.get("lr", settings.get("tune_lr"))
     parts = [cut, f"{epochs} epochs at {rate:g}"]
-    parts += ["images also shifted by a pixel"] * bool(facts.get("shift"))
+    ways = ["shifted by a pixel"] * facts.get("shift", False) + ["turned by some degrees"] * facts.get("turn", False)
+    parts += [f"images also {' or '.join(ways)}"] * bool(ways)
     parts += ["targets half the posterior's prediction"] * facts["distil"]
     parts += [f"noise and a KL of weight {facts.get('beta', 0):g}"] * bool(facts.get("beta"))
     return ", ".join(parts)
@@ -93,8 +94,8 @@ def ard_clip_notes(record: Record) -> str:
         + f"""
 - Seed 10 chose the finishes, judged on the test images; without it `{recipe}`, {finish} has {error:.2f} % at
   {compression:.0f} times.
-- With the clipping of the official code (see below) pruning costs nothing, and a smaller weight of the KL gives the same
-  compression. The error for a given compression is about that of ARD without clipping."""
+- With the clipping of the official code (see below) pruning costs nothing, and a smaller weight of the KL gives the
+  same compression. The error for a given compression is about that of ARD without clipping."""
     )
 
 

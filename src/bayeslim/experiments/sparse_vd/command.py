@@ -15,7 +15,9 @@ several ways, each on a copy:
 - longer, longer-distilled: fifty epochs at a larger learning rate, not ten;
 - relaxed: fifty epochs with noise and a KL of weight 1, whatever it was in training;
 - shifted, shifted-distilled: as longer, on images that are also shifted by a pixel in eight directions (the papers
-  train on the images as they are); firm-shifted, harder-shifted and so on: the same, with ln alpha > 2.4 and > 1.
+  train on the images as they are); firm-shifted, harder-shifted and so on: the same, with ln alpha > 2.4 and > 1;
+- varied: two hundred epochs on images that are shifted, or turned by up to nine degrees; firm-varied, harder-varied:
+  the same, with ln alpha > 2 and > 1.
 
 Compression is the papers': weights / weights that are not zero, biases not counted. Beside it stands what compaction
 makes of the network. Recipes are compared on the test images, as in the papers: sweep with some seeds, report others.

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import bayeslim as bl
@@ -19,7 +20,7 @@ from bayeslim.experiments.sparse_vd.training import Config, Data
 from bayeslim.schedules import constant_then_linear
 from bayeslim.training import fit_many
 
-__all__ = ["SoftLabels", "finished", "judged", "shifted", "soft_targets", "tune_"]
+__all__ = ["SoftLabels", "finished", "judged", "shifted", "soft_targets", "tune_", "turned"]
 
 
 def finished(
@@ -99,7 +100,7 @@ def soft_targets(model: nn.Module, data: Data, samples: int) -> Tensor:
     """(N, classes): half the label, half the posterior's averaged prediction."""
     x, y = data
     mean = bl.predict(model, x, samples=samples, likelihood=bl.Categorical(), keep_samples=False, seed=0).mean
-    return 0.5 * mean + 0.5 * nn.functional.one_hot(y, mean.shape[1]).to(mean)
+    return 0.5 * mean + 0.5 * F.one_hot(y, mean.shape[1]).to(mean)
 
 
 SHIFTS = tuple(itertools.product((-1, 0, 1), repeat=2))
@@ -121,6 +122,28 @@ def shifted(images: Tensor) -> Tensor:
     return torch.cat([ink.roll(shift, (-2, -1)) + background for shift in SHIFTS])
 
 
+TURNS = (-9.0, -5.0, 5.0, 9.0)
+"""Degrees."""
+
+
+def turned(images: Tensor) -> Tensor:
+    """Four copies of images (N, ..., height, width), each turned as `TURNS` says: (4 N, ..., height, width).
+
+    Background as in `shifted`; pixels are interpolated.
+
+    Example:
+        >>> turned(torch.eye(3)[None]).shape
+        torch.Size([4, 3, 3])
+    """
+    background = images.amin(0)
+    ink = (images - background).reshape(len(images), -1, *images.shape[-2:])
+    angles = torch.tensor(TURNS, dtype=images.dtype, device=images.device).deg2rad()
+    parts = [angles.cos(), -angles.sin(), 0 * angles, angles.sin(), angles.cos(), 0 * angles]
+    grids = F.affine_grid(torch.stack(parts, 1).view(-1, 2, 3), [len(TURNS), *ink.shape[1:]], align_corners=False)
+    copies = [F.grid_sample(ink, grid.expand(len(ink), -1, -1, -1), align_corners=False) for grid in grids]
+    return torch.cat([copy.view_as(images) + background for copy in copies])
+
+
 def tune_(
     config: Config,
     finish: Finish,
@@ -132,7 +155,7 @@ def tune_(
     """Train the weights that pruning has left, all at once on the labels, or each on its targets.
 
     Args:
-        config: batch size, and the epochs that the finish multiplies; shifted copies count as images.
+        config: batch size, and the epochs that the finish multiplies; shifted and turned copies count as images.
         finish: epochs, learning rate, which falls to 0 over the second half, and weight of the KL: 0 trains the means
             alone, without noise.
         models: pruned networks.
@@ -141,10 +164,11 @@ def tune_(
         soft: targets of each network instead of the labels, see `soft_targets`.
     """
     (x, labels), epochs = data, finish.tune * config.tune_epochs
+    views = [shifted(x)] * finish.shift + [turned(x)] * finish.turn
     copies = 1
-    if finish.shift:
-        x, copies = shifted(x), len(SHIFTS)
-        epochs = math.ceil(epochs / copies)
+    if views:
+        copies = sum(map(len, views)) // len(x)
+        x, epochs = torch.cat(views), math.ceil(epochs / copies)
     stacks = [(models, seeds, labels, bl.Categorical())]
     if soft is not None:
         stacks = [([own], [seed], y, SoftLabels()) for own, seed, y in zip(models, seeds, soft, strict=True)]

@@ -91,6 +91,8 @@ class Finish:
     """Weight of the KL in the tuning, which has noise then; with 0 it has neither."""
     shift: bool = False
     """Tune on the images shifted by up to one pixel, too, see `shifted`."""
+    turn: bool = False
+    """Tune on the images turned by up to nine degrees, too, see `turned`."""
 
     @property
     def criterion(self) -> Criterion:
@@ -114,6 +116,9 @@ FINISHES: dict[str, Finish] = {
     "firm-shifted-distilled": Finish(threshold=2.4, tune=5, lr=1e-3, distil=True, shift=True),
     "harder-shifted": Finish(threshold=1.0, tune=5, lr=1e-3, shift=True),
     "harder-shifted-distilled": Finish(threshold=1.0, tune=5, lr=1e-3, distil=True, shift=True),
+    "varied": Finish(tune=20, lr=1e-3, shift=True, turn=True),
+    "firm-varied": Finish(threshold=2.0, tune=20, lr=1e-3, shift=True, turn=True),
+    "harder-varied": Finish(threshold=1.0, tune=20, lr=1e-3, shift=True, turn=True),
 }
 """Finish by name; every trained network gets all that are asked for, each on a copy."""
 USUAL = ("pruned", "magnitude", "tuned", "distilled", "harder", "hardest")
