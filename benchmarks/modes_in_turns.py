@@ -16,7 +16,7 @@ from harness import run
 from bayeslim.step_costs import as_record, costs_of, networks, train_step
 
 SIZES, BATCH = [4096] * 4, 4096
-MODES: dict[str, dict[str, bool]] = {
+MODES: dict[str, dict[str, Any]] = {
     "eager": {},
     "graph": {"cuda_graph": True},
     "compiled": {"compile": True},
