@@ -58,6 +58,7 @@ ESTIMATORS: dict[str, Callable[..., Any]] = {
     **SAMPLERS,
     **DETERMINISTIC,
     "independent_draws": estimators.independent_draws,
+    "clipped_reparam": estimators.clipped_reparam,
 }
 
 

@@ -164,7 +164,7 @@ def tune_(
         soft: targets of each network instead of the labels, see `soft_targets`.
     """
     (x, labels), epochs = data, finish.tune * config.tune_epochs
-    views = [shifted(x)] * finish.shift + [turned(x)] * finish.turn
+    views = [view(x) for view, wanted in ((shifted, finish.shift), (turned, finish.turn)) if wanted]
     copies = 1
     if views:
         copies = sum(map(len, views)) // len(x)
