@@ -13,6 +13,7 @@ import bayeslim as bl
 from bayeslim.likelihoods import Gaussian
 from bayeslim.posteriors import MeanField
 from bayeslim.priors import Prior
+from bayeslim.training import elbo
 
 
 def network(seed: int = 0) -> nn.Sequential:
@@ -207,3 +208,17 @@ def test_num_data_is_required() -> None:
     x, y = batch()
     with pytest.raises(TypeError, match="num_data"):
         bl.nelbo(network(), x, y, likelihood=bl.Categorical())  # pyright: ignore[reportCallIssue]
+
+
+def test_a_kl_of_no_use_need_not_be_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> Tensor:
+        raise AssertionError
+
+    model, (x, y) = bl.mlp([3, 4, 2], method="ard"), (torch.randn(5, 3), torch.zeros(5, dtype=torch.long))
+    with bl.using(model, bl.mean_only):
+        whole = bl.nelbo(model, x, y, likelihood=bl.Categorical(), num_data=5, beta=0.0)
+        monkeypatch.setattr(elbo, "summed_kl", refused)
+        result = bl.nelbo(model, x, y, likelihood=bl.Categorical(), num_data=5, beta=0.0, with_kl=False)
+    assert torch.equal(result.loss, whole.loss) and torch.equal(result.nll, whole.nll) and result.kl.isnan()
+    with pytest.raises(ValueError, match=r"`with_kl` may be False for `beta=0.0` alone, got 1.0"):
+        bl.nelbo(model, x, y, likelihood=bl.Categorical(), num_data=5, with_kl=False)

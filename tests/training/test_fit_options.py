@@ -232,6 +232,20 @@ def test_dissertation_scaling_reaches_the_objective() -> None:
     assert history["energy"][0] == pytest.approx(history["nll"][0] + history["kl"][0] / 48**2, rel=1e-6)
 
 
+def test_the_kl_of_epochs_without_it_is_that_of_their_end() -> None:
+    model, ends = small(), []
+    plan = {"epochs": 3, "pretrain_epochs": 1, "kl_schedule": lambda now: float(now.step > 4), "batch_size": 12}
+
+    def note(network: nn.Module, *_: object) -> None:
+        ends.append(bl.kl(network).item())
+
+    history = bl.fit(model, blobs(48), likelihood=CLASSES, after_epoch=note, seed=0, **plan)
+    off = [beta == 0 for beta in history["beta"]]
+    assert off == [True, True, False]
+    assert history["kl"][:2] == pytest.approx(ends[:2], rel=1e-6)
+    assert history["kl"][2] != pytest.approx(ends[2], rel=1e-4)  # an average over steps
+
+
 def test_frozen_parameters_stay() -> None:
     model = small()
     assert isinstance(model[0].weight, MeanField)

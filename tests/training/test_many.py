@@ -164,7 +164,7 @@ def test_compiled_losses_and_gradients_are_the_plain_ones(
             found += [p.grad for model in models for p in model.parameters() if p.grad is not None]
         assert joint.vectorised == bool(few_weights)
         ends.append([*found, *(tensor for model in models for tensor in model.state_dict().values())])
-    torch.testing.assert_close(ends[1], ends[0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(ends[1], ends[0], rtol=1e-4, atol=1e-5, equal_nan=True)  # the KL of no use
 
 
 def test_compiled_networks_draw_noise_of_their_own() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from typing import Literal, NamedTuple
 
@@ -40,6 +41,7 @@ def nelbo(
     beta: float | Tensor = 1.0,
     samples: int = 1,
     kl_scaling: KLScaling = "elbo",
+    with_kl: bool = True,
 ) -> Nelbo:
     r"""Estimate the negative ELBO per datum on one batch.
 
@@ -57,12 +59,13 @@ def nelbo(
         samples: forward passes whose likelihoods are averaged.
         kl_scaling: "dissertation" divides the KL by `num_data^2`, the under-weighted objective that the
             dissertation's code minimises; only for reproducing it.
+        with_kl: False saves computing a KL that has no part in the loss, with `beta = 0.0`; it is NaN then.
 
     Returns:
         The loss and its parts.
 
     Raises:
-        ValueError: for `num_data`, `samples`, `beta` or `kl_scaling` that make no sense.
+        ValueError: for settings that make no sense.
 
     Example:
         >>> nelbo(model, x, y, likelihood=Categorical(), num_data=60_000).loss.backward()
@@ -78,14 +81,16 @@ def nelbo(
     if kl_scaling not in ("elbo", "dissertation"):
         raise ValueError(f"`kl_scaling` must be 'elbo' or 'dissertation', got {kl_scaling!r}")
     off = isinstance(beta, float | int) and beta == 0
+    if not (with_kl or off):
+        raise ValueError(f"`with_kl` may be False for `beta=0.0` alone, got {beta}: the loss needs the KL")
     # A compiler joins the passes by itself; on CUDA our kernels are faster than what it makes.
     apart = off or (torch.compiler.is_compiling() and not x.is_cuda)
-    pairs = named_posteriors(model)
+    pairs = named_posteriors(model) if with_kl else []
     with nullcontext({}) if apart else kl_alongside(normal_priors(pairs)) as known:
         terms = [likelihood.expected_nll(model(x), y).mean() for _ in range(samples)]
     nll = terms[0] if samples == 1 else torch.stack(terms).mean()
     with torch.autocast(nll.device.type, enabled=False), torch.no_grad() if off else nullcontext():
-        divergence = summed_kl(pairs, known) if pairs else nll.new_zeros(())
+        divergence = summed_kl(pairs, known) if pairs else nll.new_full((), 0.0 if with_kl else math.nan)
     weight = beta.to(divergence) if isinstance(beta, Tensor) else divergence.new_full((), beta)
     if off:  # scales without noise get no gradient at all, and an infinite KL does no harm
         return Nelbo(nll, nll, divergence, weight)

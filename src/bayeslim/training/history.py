@@ -16,6 +16,8 @@ __all__ = ["History"]
 class History:
     """One record per epoch: energy, nll, kl, beta, lr, sparsity per layer, validation scores.
 
+    Energy, nll and kl are averages over the batches; the kl of an epoch without it is that of its end.
+
     Example:
         >>> history = bl.fit(...)
         >>> history["nll"]  # one value per epoch

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from bayeslim.kl import kl as current_kl
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.ops import Op
 from bayeslim.optim.param_groups import param_groups
@@ -40,10 +41,9 @@ class Objective(nn.Module):
         self.num_data, self.kl_scaling = num_data, kl_scaling
 
     def forward(self, x: Tensor, y: Tensor, beta: Tensor, kl: bool = True) -> Nelbo:
-        """The loss of one batch and its parts; without `kl` that of `beta = 0`, in which the KL has no part."""
-        fixed: dict[str, Any] = {"num_data": self.num_data, "kl_scaling": self.kl_scaling}
-        result = nelbo(self.model, x, y, likelihood=self.likelihood, beta=beta, **fixed)
-        return result if kl else result._replace(loss=result.nll)
+        """The loss of one batch and its parts; without `kl` that of `beta = 0`, and the KL is NaN."""
+        fixed: dict[str, Any] = {"num_data": self.num_data, "kl_scaling": self.kl_scaling, "with_kl": kl}
+        return nelbo(self.model, x, y, likelihood=self.likelihood, beta=beta if kl else 0.0, **fixed)
 
 
 class Stack:
@@ -176,7 +176,7 @@ class StackStepper:
         # Else torch warns of the few steps that come before the capture.
         self.optimizer._warned_capturable_if_run_uncaptured = True  # pyright: ignore[reportAttributeAccessIssue]
         self.beta = torch.zeros(len(lr), device=x.device)
-        self.sums = torch.zeros(3, len(lr), dtype=torch.float64, device=x.device)
+        self.sums = torch.zeros(4, len(lr), dtype=torch.float64, device=x.device)
         self.count = 0
         self.steps: dict[Any, tuple[Tensor, Replayed]] = {}
 
@@ -203,11 +203,19 @@ class StackStepper:
         self.count += 1
 
     def epoch_summary(self) -> list[dict[str, float]]:
-        """Each member's averages of energy (the loss), nll and kl since the last call."""
-        averages = (self.sums / self.count).T.tolist()
+        """Each member's averages of energy (the loss), nll and kl since the last call.
+
+        Where no step of a member needed the KL it is that of now.
+        """
+        *sums, with_kl = self.sums.tolist()
+        found: list[dict[str, float]] = []
+        for member, energy, nll, divergence, steps in zip(self.stack.members, *sums, with_kl, strict=True):
+            with torch.no_grad():
+                average = divergence / steps if steps else current_kl(member.model).item()
+            found.append({"energy": energy / self.count, "nll": nll / self.count, "kl": average})
         self.sums.zero_()
         self.count = 0
-        return [dict(zip(("energy", "nll", "kl"), own, strict=True)) for own in averages]
+        return found
 
     def release_(self) -> None:
         """Give every member memory of its own again, and free that of the graphs."""
@@ -217,7 +225,9 @@ class StackStepper:
     def _step(self, rows: Tensor, kl: bool) -> None:
         result = self.stack.set_gradients_(self.x[rows], self.y[rows], self.beta, kl)
         self.optimizer.step()
-        self.sums.add_(torch.stack([result.loss, result.nll, result.kl]))
+        needed = (self.beta > 0) & kl
+        divergence = result.kl.masked_fill(~needed, 0)
+        self.sums.add_(torch.stack([result.loss, result.nll, divergence, needed]))
 
 
 def check_alike(models: Sequence[nn.Module]) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bayeslim.divergence import is_sharded
+from bayeslim.kl import kl as current_kl
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.predictive.inputs import device_of
 from bayeslim.training.batches import Batch, single_rows_explained
@@ -104,11 +105,15 @@ class Stepper:
     def epoch_summary(self) -> dict[str, Any]:
         """Averages since the last call of energy (the loss), nll and kl; the last beta and learning rate.
 
+        Where no step needed the KL it is that of now.
+
         Raises:
             FloatingPointError: if a loss or a parameter is not finite.
         """
-        columns = [torch.stack(column) for column in zip(*self.seen, strict=True)]
-        energy, nll, divergence, _ = self.ranks.means([column.double().mean().item() for column in columns])
+        losses, nlls, divergences, _ = (torch.stack(column).double() for column in zip(*self.seen, strict=True))
+        with torch.no_grad():
+            divergence = current_kl(self.model) if divergences.isnan().all() else divergences.nanmean()
+        energy, nll, divergence = self.ranks.means([part.item() for part in (losses.mean(), nlls.mean(), divergence)])
         if not math.isfinite(energy):
             self._check_losses(0)
         self._check_parameters()
@@ -127,7 +132,7 @@ class Stepper:
             autocast = torch.autocast(self.device.type, self.autocast) if self.autocast else nullcontext()
             with single_rows_explained(), autocast:
                 # A tensor keeps one compiled graph for every value; a plain 0 leaves the KL out of the graph.
-                result: Nelbo = self.objective(x, y, beta=self.beta if kl else 0.0)
+                result: Nelbo = self.objective(x, y, beta=self.beta if kl else 0.0, with_kl=kl)
             result = weighted(result, *weight) if weight else result
             loss = result.loss if len(batches) == 1 else result.loss / len(batches)
             self.scaler.scale(loss).backward()

@@ -216,7 +216,7 @@ ENTRIES: tuple[Entry, ...] = (
     _entry(
         "lenet-300-100",
         "Sparse VD with the clipping of the official code: LeNet-300-100 on MNIST",
-        f"--recipes molchanov-clip --seeds 0 1 2 3 --together 1 {_P2}",
+        f"--recipes molchanov-clip --together 1 {_P2}",
         lenet,
         clip_notes,
         kind="clip_",
