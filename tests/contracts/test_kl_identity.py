@@ -111,8 +111,8 @@ def test_every_combination_trains_or_is_refused(posterior: str, prior: str) -> N
             with pytest.raises(ValueError, match=r"holds only for alpha <= 1.*allows alpha up to inf"):
                 layers.Linear(5, 4, **options)
             continue
-        if name == "flipout" and posterior not in FACTORISED:
-            with pytest.raises(TypeError, match=r"flipout needs a factorised posterior, got MatrixNormal"):
+        if name in ("flipout", "clipped_reparam") and posterior not in FACTORISED:
+            with pytest.raises(TypeError, match=rf"{name} needs a factorised posterior, got MatrixNormal"):
                 layers.Linear(5, 4, **options)
             continue
         layer = layers.Linear(5, 4, **options)
