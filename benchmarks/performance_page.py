@@ -68,7 +68,9 @@ INTRODUCTION = [
     counts). "With noise" adds what torch takes to draw the normal numbers. Distance is ours divided by the limit.""",
 ]
 PEER_FIGURES = """The figures of peers are the best of torchbnn 1.2, bayesian-torch 0.5.0, blitz 0.2.8 and IVON 0.1.3,
-measured when the goals were set: on two CPU cores, and on one H200. Times on CUDA are those of
+measured when the goals were set: on two CPU cores, and on one H200. Ratios on the CPU move with the speed of a shared
+machine: in three measurements, of which the record is the last, eager weight_sample was 1.67 to 1.85, local_reparam
+2.37 to 2.64, moments 2.71 to 3.22, compiled 1.29 to 1.42, 2.00 to 2.12 and 2.24 to 2.30. Times on CUDA are those of
 `results/modes_in_turns_cuda.json` (`python benchmarks/modes_in_turns.py --device cuda`): all modes take turns with the
 eager deterministic network, to which, like the goals, they are compared. Measured mode by mode, as in the table of
 training steps below, that network takes 2.46 to 2.57 ms instead of 2.68, most likely because the heavier steps between
