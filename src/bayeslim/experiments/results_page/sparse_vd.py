@@ -51,11 +51,17 @@ def _points(record: Record, without: int | None = None) -> Points:
     }
 
 
+def _best(record: Record) -> tuple[str, str]:
+    """Recipe and finish of the least error at the goal's compression or more."""
+    points, least = _points(record), record["goal"]["compression"]
+    return min((names for names in points if points[names][1] >= least), key=lambda names: points[names][0])
+
+
 def lenet_notes(record: Record) -> str:
     """How near the goal is, and where we stand beside the paper."""
     paper, goal = record["paper"]["molchanov"], record["goal"]
-    small = {names: point for names, point in _points(record).items() if point[1] >= goal["compression"]}
-    (recipe, finish), (error, compression) = min(small.items(), key=lambda item: item[1][0])
+    recipe, finish = best = _best(record)
+    error, compression = _points(record)[best]
     better = "better on both" if error < paper["error"] and compression > paper["compression"] else "not better on both"
     return f"""
 - The best error at {goal["compression"]} times or more is that of `{recipe}`, {finish}: {error:.2f} % at
@@ -85,9 +91,7 @@ def shifted_notes(record: Record) -> str:
 
 def ard_clip_notes(record: Record) -> str:
     """As `lenet_notes`, and what the seeds say that chose nothing."""
-    goal = record["goal"]
-    small = {names: point for names, point in _points(record).items() if point[1] >= goal["compression"]}
-    recipe, finish = best = min(small, key=lambda names: small[names][0])
+    recipe, finish = best = _best(record)
     error, compression = _points(record, without=10)[best]
     return (
         lenet_notes(record)
