@@ -265,7 +265,7 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
             "full_disk": full_disk(folder / "full", whole, epochs, limit_files),
             "small_disk": small_disk(folder / "small", whole, epochs),
         }
-    return {"epochs": epochs, **found, **disks, "minutes": round((time.perf_counter() - start) / 60, 1)}
+    return {"threads": 1, "epochs": epochs, **found, **disks, "minutes": round((time.perf_counter() - start) / 60, 1)}
 
 
 if __name__ == "__main__":

@@ -43,10 +43,12 @@ eager deterministic network, to which, like the goals, they are compared. Measur
 training steps below, that network takes 2.46 to 2.57 ms instead of 2.68, most likely because the heavier steps between
 its turns lower the clocks, and ratios of medians are larger: weight_sample compiled as one graph 1.17 to 1.21,
 local_reparam compiled 1.86 to 1.95. What is not one graph waits for the host and depends on how fast that is: eager
-weight_sample was 1.28 to 1.63 in seven measurements. (The steps launch fewer small kernels since then.)
+weight_sample was 1.28 to 1.63 in seven measurements before steps launched fewer small kernels, 1.27 twice since.
 Memory is that of the table below. It does not count the workspace of cuBLAS, which early records counted for the
 deterministic network alone (weight_sample was 1.59 then); at the eager peak there are 128 MiB with which torch sums the
-gradient of a bias, in the deterministic network too. Below, every mode is compared in turns with the deterministic
+gradient of a bias, in the deterministic network too. (As a product with ones it needs none, and memory is 1.63 times;
+but the autograd function for that costs the host more than it saves: 1.28, 1.41 and 1.50 times. Left out.)
+Below, every mode is compared in turns with the deterministic
 network of its own, which gives larger ratios where that one is faster. Compiled moments took 1.9 times the eager
 deterministic step in early records because torch 2.11 lost a gradient of theirs, and with it a quarter of the products.
 Sampled weights of 32 images need 8 million normal numbers, whose drawing alone takes a tenth of the loop's time."""

@@ -19,7 +19,7 @@ import bayeslim as bl
 from bayeslim.estimators import clipped_reparam
 from bayeslim.experiments.sparse_vd import command as sparse_vd
 from bayeslim.experiments.sparse_vd import finish as finishing
-from bayeslim.experiments.sparse_vd import training
+from bayeslim.experiments.sparse_vd import training, views
 from bayeslim.experiments.sparse_vd.command import Config, merged, run, stacks
 from bayeslim.experiments.sparse_vd.finish import SoftLabels, finished, soft_targets, tune_
 from bayeslim.experiments.sparse_vd.recipes import (
@@ -36,10 +36,12 @@ from bayeslim.experiments.sparse_vd.recipes import (
     fresh,
 )
 from bayeslim.experiments.sparse_vd.table import table
-from bayeslim.experiments.sparse_vd.training import Data, load_images, train_lenets, train_vgg, whitened
+from bayeslim.experiments.sparse_vd.training import load_images, train_lenets, train_vgg, whitened
+from bayeslim.experiments.sparse_vd.views import Data
 from bayeslim.priors import ARD, GammaARD, LogUniform, Prior
 from bayeslim.pruning.prune import bayes_layers
 from bayeslim.randomness import seeded
+from bayeslim.schedules import Progress
 from bayeslim.training.stack import Objective, Stack
 
 CONFIG = Config(
@@ -321,6 +323,14 @@ def test_merging_counts_a_run_once(record: dict[str, Any]) -> None:
     assert [one["seed"] for one in merged([record, other])["runs"]] == [3, 3, 3, 9]
 
 
+def test_records_from_before_a_setting_can_be_joined(record: dict[str, Any]) -> None:
+    early = {name: {key: own[key] for key in own if key != "vary"} for name, own in record["recipes"].items()}
+    assert merged([record | {"recipes": early}, record])["recipes"] == record["recipes"]
+    varied = {name: own | {"vary": True} for name, own in record["recipes"].items()}
+    with pytest.raises(ValueError, match="molchanov is .* in one and .* in another"):
+        merged([record | {"recipes": early}, record | {"recipes": varied}])
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -373,6 +383,13 @@ def test_table_judges_the_goal(pair: tuple[float, float], met: bool) -> None:
     assert ("met by ours (pruned, 1 seeds)" in text) == met and ("not met" in text) != met
 
 
+def test_table_of_a_deep_network_has_the_range_of_its_layers() -> None:
+    deep = result(1.0, 10.0) | {"sparsity": {str(layer): 0.1 * layer for layer in range(8)}}
+    runs = [{"recipe": "p2-ard", "seed": 0, "pruned": deep, "trained": {"error": 1.0, "sampled_error": 1.0}}]
+    record = {"runs": runs, "finishes": ["pruned"], "paper": {}, "goal": None, "tolerance": {}}
+    assert "| 0.0 to 70.0 in 8 layers |" in table(record)
+
+
 def test_table_names_failures() -> None:
     record = made((1.0, 100), (1.0, 100))
     record["runs"][0]["pruned"] = {"failed": "layer '5' is empty"}
@@ -413,8 +430,8 @@ def test_shifted_images_are_those_of_a_moved_pattern() -> None:
     pattern[0, 0, 0] = pattern[1, 1, 1] = 0  # every pixel is black in some image
     drawn = torch.zeros(3, 1, 7, 7)
     drawn[:2, 0, 2:5, 2:5] = pattern
-    found = finishing.shifted(drawn - mean).view(9, 3, 1, 7, 7)
-    for (down, right), copies in zip(finishing.SHIFTS, found, strict=True):
+    found = views.shifted(drawn - mean).view(9, 3, 1, 7, 7)
+    for (down, right), copies in zip(views.SHIFTS, found, strict=True):
         moved = torch.zeros(3, 1, 7, 7)
         moved[:2, 0, 2 + down : 5 + down, 2 + right : 5 + right] = pattern
         torch.testing.assert_close(copies, moved - mean)
@@ -427,14 +444,43 @@ def test_turned_images_are_turned_about_their_centre() -> None:
     blob = torch.exp(-((axis[:, None] - offset[1]) ** 2 + (axis - offset[0]) ** 2) / 4)
     mean = torch.rand(1, size, size)
     images = torch.stack([blob[None], torch.zeros(1, size, size)]) - mean
-    found = finishing.turned(images).view(4, 2, 1, size, size) + mean
+    found = views.turned(images).view(4, 2, 1, size, size) + mean
     torch.testing.assert_close(found[:, 1], torch.zeros(4, 1, size, size))
-    for angle, image in zip(finishing.TURNS, found[:, 0, 0], strict=True):
+    for angle, image in zip(views.TURNS, found[:, 0, 0], strict=True):
         mass = image.sum()
         place = torch.stack([(image.sum(0) * axis).sum(), (image.sum(1) * axis).sum()]) / mass
         turn = torch.rad2deg(torch.atan2(offset[1], offset[0]) - torch.atan2(place[1], place[0]))
         assert turn.item() == pytest.approx(angle, abs=0.1) and place.norm().item() == pytest.approx(40**0.5, rel=0.01)
         assert mass.item() == pytest.approx(blob.sum().item(), rel=0.01)
+
+
+def test_varied_training_takes_as_many_steps_and_counts_an_image_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: dict[str, Any] = {}
+
+    def remembered(models: Any, data: tuple[Tensor, Tensor], **options: Any) -> None:
+        taken.update(options, data=data)
+
+    monkeypatch.setattr(training, "fit_many", remembered)
+    (x, y), _ = images()
+    recipe = dataclasses.replace(RECIPES["lenet-300-100"]["ard-3-varied"], epochs=26, warmup=13, ramp=26)
+    train_lenets("lenet-300-100", [recipe], [0], (x, y), 50)
+    seen, labels = taken["data"]
+    assert taken["epochs"] == 2  # of 13 views of every image
+    torch.testing.assert_close(seen, torch.cat([views.shifted(x), views.turned(x)]))
+    torch.testing.assert_close(labels.view(13, -1), y.expand(13, -1))
+    assert taken["kl_weight"][0] / len(seen) == pytest.approx(3 / len(x))
+    times = [Progress(step, len(seen) // 50, 2) for step in (0, len(seen) // 50)]
+    assert [taken["kl_schedule"][0](now) for now in times] == [0.0, 0.0]
+    assert taken["kl_schedule"][0](Progress(2, 1, 3)) == 0.5  # after one epoch of two, which are 26 of the images
+
+
+def test_a_finish_may_prune_to_a_compression() -> None:
+    data = images(counts=(60, 20))
+    model = train_lenets("lenet-300-100", [RECIPES["lenet-300-100"]["ard-4"].shortened(1)], [0], data[0], 50)[0]
+    config = dataclasses.replace(CONFIG, finishes=("101", "101-varied"), tune_epochs=1)
+    found = finished(config, [model], [0], data)[0]
+    assert [found[name]["compression"] for name in config.finishes] == pytest.approx([101, 101], rel=1e-3)
+    assert found["101"]["nll"] != found["101-varied"]["nll"]
 
 
 @pytest.mark.parametrize("finish", ["shifted", "varied"])

@@ -117,6 +117,13 @@ def test_the_table(record: dict[str, Any]) -> None:
     assert "| - | - |" in table(alone) and "An epoch of vdp" not in table(alone)
 
 
+def test_seconds_that_were_not_kept_are_not_compared(record: dict[str, Any]) -> None:
+    text = table(record | {"runs": [run | {"epoch_seconds": None} for run in record["runs"]]})
+    assert "An epoch of vdp" not in text and "Accuracy of vdp over that of det" in text
+    scores = next(line for line in text.splitlines() if line.startswith("| vdp"))
+    assert scores.endswith("| - | - | - |")
+
+
 @pytest.mark.parametrize(
     ("seconds", "accuracy", "slow", "bad"),
     [(3.7, 89.1, False, False), (3.8, 88.9, True, True), (1.0, 95.0, False, False)],

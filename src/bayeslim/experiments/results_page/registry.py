@@ -122,8 +122,8 @@ SECTIONS: tuple[Section, ...] = (
             Entry(
                 "samplers_cifar",
                 "Snapshots and pruning: ResNet-18 on CIFAR-10",
-                "bayeslim reproduce samplers-cifar --methods cvadam dfp-90 --epochs 15 --batch-size 128 --lr 2 "
-                "--root DATA --device cuda",
+                "bayeslim reproduce samplers-cifar --methods cvadam dfp-90 sgd --epochs 15 --batch-size 128 --lr 2 "
+                "--sgd-lr 0.1 --root DATA --device cuda",
                 samplers_cifar_table,
                 samplers.cifar,
                 samplers.cifar_notes,
@@ -131,7 +131,7 @@ SECTIONS: tuple[Section, ...] = (
             Entry(
                 "vdp_cifar",
                 "VDP++: ResNet-18 on CIFAR-10",
-                "bayeslim reproduce vdp-cifar --methods vdp --seeds 0 --epochs 8 --batch-size 256 --ramp 3 "
+                "bayeslim reproduce vdp-cifar --seeds 0 --epochs 8 --batch-size 256 --ramp 3 "
                 "--samples 10 --root DATA --device cuda",
                 vdp_vision_table,
                 vdp.cifar,

@@ -4,8 +4,8 @@
 
 Networks: LeNet-300-100 and LeNet-5-Caffe on MNIST (/255 minus the mean image), the VGG-like one on CIFAR-10 (ZCA
 whitened, no augmentation). A recipe says how a network is trained: prior, weight of the KL and its ramp, per layer if
-wanted. Recipes and seeds that fit together are trained as one stack. Every trained network is then finished in
-several ways, each on a copy:
+wanted, and the images: those whose names end in -varied see them shifted and turned from the start. Recipes and seeds
+that fit together are trained as one stack. Every trained network is then finished in several ways, each on a copy:
 
 - pruned: weights with ln alpha > 3 become zero, the others keep their means (Molchanov et al.);
 - magnitude: weights with |mean| < 0.01 become zero (arXiv 1811.00596);
@@ -17,7 +17,9 @@ several ways, each on a copy:
 - shifted, shifted-distilled: as longer, on images that are also shifted by a pixel in eight directions (the papers
   train on the images as they are); firm-shifted, harder-shifted and so on: the same, with ln alpha > 2.4 and > 1;
 - varied: two hundred epochs on images that are shifted, or turned by up to nine degrees; firm-varied, harder-varied:
-  the same, with ln alpha > 2 and > 1.
+  the same, with ln alpha > 2 and > 1;
+- 101, 281: the largest ln alpha become zero until so many times fewer weights are left; 101-varied, 281-varied: and
+  fifty epochs on shifted and turned images.
 
 Compression is the papers': weights / weights that are not zero, biases not counted. Beside it stands what compaction
 makes of the network. Recipes are compared on the test images, as in the papers: sweep with some seeds, report others.
@@ -40,7 +42,7 @@ from rich.console import Console
 from bayeslim.experiments.arguments import common_parser
 from bayeslim.experiments.record import begun, write_record
 from bayeslim.experiments.sparse_vd.finish import finished
-from bayeslim.experiments.sparse_vd.recipes import FINISHES, GOALS, PAPER, RECIPES, TOLERANCE, USUAL
+from bayeslim.experiments.sparse_vd.recipes import FINISHES, GOALS, PAPER, RECIPES, TOLERANCE, USUAL, Recipe
 from bayeslim.experiments.sparse_vd.table import table
 from bayeslim.experiments.sparse_vd.training import Config, Data, load_images, train_lenets, train_vgg
 
@@ -129,13 +131,16 @@ def _short(found: dict[str, Any]) -> str:
 def merged(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """One record out of several with the same settings; a recipe and seed that is in two counts once.
 
+    Settings of recipes that an early record does not know have their default in it.
+
     Raises:
         ValueError: if their settings differ.
     """
     settings: dict[str, Any] = {}
     recipes: dict[str, Any] = {}
     for record in records:
-        for known, own in ((settings, record["settings"]), (recipes, record["recipes"])):
+        complete = {name: asdict(Recipe(**own)) for name, own in record["recipes"].items()}
+        for known, own in ((settings, record["settings"]), (recipes, complete)):
             for key, value in own.items():
                 if known.setdefault(key, value) != value:
                     raise ValueError(

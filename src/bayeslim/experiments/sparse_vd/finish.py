@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -16,11 +15,12 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.experiments.sparse_vd.recipes import FINISHES, Finish
-from bayeslim.experiments.sparse_vd.training import Config, Data
+from bayeslim.experiments.sparse_vd.training import Config
+from bayeslim.experiments.sparse_vd.views import Data, varied
 from bayeslim.schedules import constant_then_linear
 from bayeslim.training import fit_many
 
-__all__ = ["SoftLabels", "finished", "judged", "shifted", "soft_targets", "tune_", "turned"]
+__all__ = ["SoftLabels", "finished", "judged", "soft_targets", "tune_"]
 
 
 def finished(
@@ -34,7 +34,7 @@ def finished(
         finish = FINISHES[name]
         copies = [copy.deepcopy(model) for model in models]
         fates: list[dict[str, Any]] = [
-            _attempted(bl.prune_, model, finish.criterion, threshold=finish.threshold) for model in copies
+            _attempted(bl.prune_, model, finish.criterion, **finish.extent) for model in copies
         ]
         alive = [place for place, fate in enumerate(fates) if "failed" not in fate]
         if finish.tune and alive:
@@ -103,47 +103,6 @@ def soft_targets(model: nn.Module, data: Data, samples: int) -> Tensor:
     return 0.5 * mean + 0.5 * F.one_hot(y, mean.shape[1]).to(mean)
 
 
-SHIFTS = tuple(itertools.product((-1, 0, 1), repeat=2))
-"""Down and to the right."""
-
-
-def shifted(images: Tensor) -> Tensor:
-    """Nine copies of images (N, ..., height, width), each shifted as `SHIFTS` says: (9 N, ..., height, width).
-
-    Every pixel's least value is the background that moves in: of a centred image, black minus the mean. Borders are
-    taken to be background.
-
-    Example:
-        >>> shifted(torch.eye(3)[None]).shape
-        torch.Size([9, 3, 3])
-    """
-    background = images.amin(0)
-    ink = images - background
-    return torch.cat([ink.roll(shift, (-2, -1)) + background for shift in SHIFTS])
-
-
-TURNS = (-9.0, -5.0, 5.0, 9.0)
-"""Degrees."""
-
-
-def turned(images: Tensor) -> Tensor:
-    """Four copies of images (N, ..., height, width), each turned as `TURNS` says: (4 N, ..., height, width).
-
-    Background as in `shifted`; pixels are interpolated.
-
-    Example:
-        >>> turned(torch.eye(3)[None]).shape
-        torch.Size([4, 3, 3])
-    """
-    background = images.amin(0)
-    ink = (images - background).reshape(len(images), -1, *images.shape[-2:])
-    angles = torch.tensor(TURNS, dtype=images.dtype, device=images.device).deg2rad()
-    parts = [angles.cos(), -angles.sin(), 0 * angles, angles.sin(), angles.cos(), 0 * angles]
-    grids = F.affine_grid(torch.stack(parts, 1).view(-1, 2, 3), [len(TURNS), *ink.shape[1:]], align_corners=False)
-    copies = [F.grid_sample(ink, grid.expand(len(ink), -1, -1, -1), align_corners=False) for grid in grids]
-    return torch.cat([copy.view_as(images) + background for copy in copies])
-
-
 def tune_(
     config: Config,
     finish: Finish,
@@ -163,19 +122,16 @@ def tune_(
         data: inputs and labels.
         soft: targets of each network instead of the labels, see `soft_targets`.
     """
-    (x, labels), epochs = data, finish.tune * config.tune_epochs
-    views = [view(x) for view, wanted in ((shifted, finish.shift), (turned, finish.turn)) if wanted]
-    copies = 1
-    if views:
-        copies = sum(map(len, views)) // len(x)
-        x, epochs = torch.cat(views), math.ceil(epochs / copies)
+    x, labels = data
+    seen, copies = varied(x, shift=finish.shift, turn=finish.turn)
+    epochs = math.ceil(finish.tune * config.tune_epochs / copies)
     stacks = [(models, seeds, labels, bl.Categorical())]
     if soft is not None:
         stacks = [([own], [seed], y, SoftLabels()) for own, seed, y in zip(models, seeds, soft, strict=True)]
     for stack, own_seeds, targets, likelihood in stacks:
         fit_many(
             stack,
-            (x, targets.repeat(copies, *[1] * (targets.ndim - 1))),
+            (seen, targets.repeat(copies, *[1] * (targets.ndim - 1))),
             likelihood=likelihood,
             epochs=epochs,
             pretrain_epochs=0 if finish.beta else epochs,

@@ -62,6 +62,8 @@ class Recipe:
     """Epochs of a dense network with dropout before (VGG only)."""
     clip: bool = False
     """Train without the means of weights that would be pruned, see `bayeslim.estimators.clipped_reparam`."""
+    vary: bool = False
+    """Train on the images shifted and turned, too, see `views`; as many steps, and one image's views count as one."""
 
     def shortened(self, epochs: int | None) -> Recipe:
         """The same recipe in another number of epochs, all phases in proportion, rounded up; None changes nothing."""
@@ -72,7 +74,7 @@ class Recipe:
 
     def stack(self) -> tuple[Any, ...]:
         """What networks must have in common to be trained side by side."""
-        return self.prior, self.shape, self.epochs, self.hold, self.clip
+        return self.prior, self.shape, self.epochs, self.hold, self.clip, self.vary
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ class Finish:
 
     by: Literal["log alpha", "magnitude"] = "log alpha"
     threshold: float = 3.0
+    times: float | None = None
+    """Prune to this compression instead, whatever the threshold is."""
     tune: int = 0
     """Epochs, as multiples of the configuration's."""
     lr: float = 3e-4
@@ -98,6 +102,11 @@ class Finish:
     def criterion(self) -> Criterion:
         """What judges a weight."""
         return LOG_ALPHA if self.by == "log alpha" else MAGNITUDE
+
+    @property
+    def extent(self) -> dict[str, float]:
+        """How much is pruned, as an argument of `bl.prune_`."""
+        return {"threshold": self.threshold} if self.times is None else {"amount": 1 - 1 / self.times}
 
 
 FINISHES: dict[str, Finish] = {
@@ -119,6 +128,8 @@ FINISHES: dict[str, Finish] = {
     "varied": Finish(tune=20, lr=1e-3, shift=True, turn=True),
     "firm-varied": Finish(threshold=2.0, tune=20, lr=1e-3, shift=True, turn=True),
     "harder-varied": Finish(threshold=1.0, tune=20, lr=1e-3, shift=True, turn=True),
+    **{f"{times}": Finish(times=times) for times in (101, 281)},
+    **{f"{times}-varied": Finish(times=times, tune=5, lr=1e-3, shift=True, turn=True) for times in (101, 281)},
 }
 """Finish by name; every trained network gets all that are asked for, each on a copy."""
 USUAL = ("pruned", "magnitude", "tuned", "distilled", "harder", "hardest")
@@ -143,6 +154,7 @@ RECIPES: dict[str, dict[str, Recipe]] = {
         "ard-5-spared": Recipe("ard", 5, (1, 0.5, 0.25), ramp=280, epochs=300),
         "svd-4": Recipe("log-uniform", 4, ramp=280, epochs=300),
         **{f"ard-{beta}-clip": Recipe("ard", beta, ramp=280, epochs=300, clip=True) for beta in (1, 2, 3, 4)},
+        **{f"ard-{beta}-varied": Recipe("ard", beta, ramp=280, epochs=300, clip=True, vary=True) for beta in (3, 4)},
     },
     "lenet-5": {
         "molchanov": Recipe("log-uniform", warmup=5, ramp=15, hold=0.0, init="official"),
@@ -153,6 +165,7 @@ RECIPES: dict[str, dict[str, Recipe]] = {
         "ard-6-spared": Recipe("ard", 6, (0.25, 0.5, 1, 0.5), ramp=180),
         "svd-4": Recipe("log-uniform", 4, ramp=180),
         **{f"ard-{beta}-clip": Recipe("ard", beta, ramp=180, clip=True) for beta in (1, 2, 3, 4)},
+        **{f"ard-{beta}-varied": Recipe("ard", beta, ramp=180, clip=True, vary=True) for beta in (3, 4)},
     },
     "vgg": {
         "molchanov": Recipe("log-uniform", ramp=0, lr=1e-5, log_variance=-15.0, pretrain=200),
@@ -164,7 +177,8 @@ RECIPES: dict[str, dict[str, Recipe]] = {
 """Recipe by network and name. `molchanov` is the official code's without its clipping, `molchanov-clip` with it; `p2-`
 and `gamma-` are those of arXiv 1811.00596, but that all scales start at exp(-5) instead of around it; `ard-4` is ARD
 with a KL weight that grows to 4 over nearly the whole run, `-first` with a larger one in the first layer, `-spared`
-with smaller ones in the layers that have few weights, `-clip` with the clipping."""
+with smaller ones in the layers that have few weights, `-clip` with the clipping, `-varied` with it and on images that
+are shifted and turned."""
 
 P2 = "arXiv 1811.00596"
 PAPER: dict[str, dict[str, dict[str, Any]]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from statistics import mean
+from textwrap import fill
 from typing import Any
 
 from bayeslim.experiments.spread import spread
@@ -21,6 +22,9 @@ COLUMNS = (
     "bytes, times less",
     "paper",
 )
+
+FEW_LAYERS = 6
+"""As many have a number each."""
 
 
 def table(record: dict[str, Any]) -> str:
@@ -41,7 +45,7 @@ def table(record: dict[str, Any]) -> str:
     goal = record["goal"]
     if goal is not None:
         wanted = f"at most {goal['error']} % at no less than {goal['compression']} times, on average over the seeds"
-        lines += ["", f"Goal, {wanted}: {'met by ' + ', '.join(met) if met else 'not met'}."]
+        lines += ["", fill(f"Goal, {wanted}: {'met by ' + ', '.join(met) if met else 'not met'}.", 120)]
     if failed:
         lines += ["", "Failed:", "", *(f"- {reason}" for reason in failed)]
     return "\n".join(lines)
@@ -52,9 +56,16 @@ def _row(record: dict[str, Any], recipe: str, finish: str, results: list[dict[st
     if finish == "trained":
         return f"| {' | '.join([*cells, '1', *[''] * 4])} |"
     layers = [100 * mean(values) for values in zip(*(one["sparsity"].values() for one in results), strict=True)]
-    cells += [_spread(results, "compression"), "-".join(f"{part:.1f}" for part in layers)]
+    cells += [_spread(results, "compression"), _per_layer(layers)]
     cells += [f"{_ratio(results, key):.3g}" for key in ("weights", "mean_bytes")]
     return f"| {' | '.join([*cells, _paper(record, recipe, finish, results)])} |"
+
+
+def _per_layer(parts: list[float]) -> str:
+    """One number per layer; of a deep network the least and the greatest."""
+    if len(parts) > FEW_LAYERS:
+        return f"{min(parts):.1f} to {max(parts):.1f} in {len(parts)} layers"
+    return "-".join(f"{part:.1f}" for part in parts)
 
 
 def _paper(record: dict[str, Any], recipe: str, finish: str, results: list[dict[str, Any]]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,14 +15,13 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.experiments.sparse_vd.recipes import FINISHES, NETWORKS, RECIPES, USUAL, Recipe, bayesian_, fresh
+from bayeslim.experiments.sparse_vd.views import Data, varied
 from bayeslim.randomness import seeded
 from bayeslim.schedules import constant_then_linear, warmup_linear
 from bayeslim.storage import read_tensors, write_tensors
 from bayeslim.training import fit_many
 
 __all__ = ["Config", "Data", "load_images", "train_lenets", "train_vgg", "whitened"]
-
-Data = tuple[Tensor, Tensor]
 
 HOW_IT_RAN = ("recipes", "seeds", "together", "compile")
 """Settings in which the runs of one file may differ."""
@@ -109,16 +109,17 @@ def train_lenets(
                 raise ValueError(f"{file} was trained with another {changed}: choose another folder, or delete it")
             model.load_state_dict(tensors)
         return models
+    seen, copies = varied(data[0], shift=recipes[0].vary, turn=recipes[0].vary)
     fit_many(
         models,
-        data,
+        (seen, data[1].repeat(copies)),
         likelihood=bl.Categorical(),
-        epochs=recipes[0].epochs,
+        epochs=math.ceil(recipes[0].epochs / copies),
         batch_size=batch_size,
         lr=[recipe.lr for recipe in recipes],
         lr_schedule=constant_then_linear(recipes[0].hold),
-        kl_weight=[recipe.beta for recipe in recipes],
-        kl_schedule=[warmup_linear(recipe.warmup, recipe.ramp) for recipe in recipes],
+        kl_weight=[copies * recipe.beta for recipe in recipes],
+        kl_schedule=[warmup_linear(recipe.warmup // copies, recipe.ramp // copies) for recipe in recipes],
         seeds=seeds,
         compile=compile,
     )

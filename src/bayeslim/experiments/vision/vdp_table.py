@@ -10,14 +10,13 @@ from bayeslim.experiments.spread import by_method, spread
 
 __all__ = ["table"]
 
-KEYS = ("epoch_seconds", "accuracy")
-
 
 def table(record: dict[str, Any]) -> str:
     """Scores, costs over those of det, and the variance against noise; mean and standard deviation over seeds.
 
     Args:
-        record: of `run`, perhaps read from a file.
+        record: of `run`, perhaps read from a file. Seconds that were taken while other work ran on the same device say
+            nothing: a record may hold None in their place.
 
     Example:
         >>> print(table(record))
@@ -34,7 +33,7 @@ def table(record: dict[str, Any]) -> str:
             *(spread([run[key] for run in runs]) for key in ("accuracy", "nll", "ece")),
             spread([run["noise"][0]["accuracy"] for run in runs]),
             *(spread([run["pruned"][place]["accuracy"] for run in runs]) for place in range(len(removed))),
-            spread([run["epoch_seconds"] for run in runs]),
+            _seconds(runs),
             _over_det(groups, name, "epoch_seconds"),
             _over_det(groups, name, "peak_bytes"),
         ]
@@ -47,15 +46,22 @@ def _beside_the_paper(record: dict[str, Any], groups: dict[str, list[dict[str, A
     """Where vdp and det were run: how vdp compares with det, and what the paper and its tolerance allow."""
     if not {"det", "vdp"} <= groups.keys():
         return []
-    det, vdp = ({key: mean(run[key] for run in groups[name]) for key in KEYS} for name in ("det", "vdp"))
-    paper = record["paper"]["seconds of an epoch over det"]["vdp"]
+    det, vdp = groups["det"], groups["vdp"]
     part, points = (record["tolerance"][key] for key in ("seconds of an epoch over det", "accuracy % below det"))
-    ratio, gap = vdp["epoch_seconds"] / det["epoch_seconds"], vdp["accuracy"] - det["accuracy"]
-    slow = ratio > paper * (1 + part)
-    return [
-        f"An epoch of vdp over one of det: {ratio:.2f}, in the paper {paper}{' (too slow)' if slow else ''}.",
-        f"Accuracy of vdp over that of det: {gap:+.2f} points{' (too low)' if gap < -points else ''}.",
-    ]
+    gap = mean(run["accuracy"] for run in vdp) - mean(run["accuracy"] for run in det)
+    lines = [f"Accuracy of vdp over that of det: {gap:+.2f} points{' (too low)' if gap < -points else ''}."]
+    if "-" not in (_seconds(det), _seconds(vdp)):
+        paper = record["paper"]["seconds of an epoch over det"]["vdp"]
+        ratio = mean(run["epoch_seconds"] for run in vdp) / mean(run["epoch_seconds"] for run in det)
+        slow = " (too slow)" if ratio > paper * (1 + part) else ""
+        lines.insert(0, f"An epoch of vdp over one of det: {ratio:.2f}, in the paper {paper}{slow}.")
+    return lines
+
+
+def _seconds(runs: list[dict[str, Any]]) -> str:
+    """Of an epoch, where they mean something."""
+    found = [run["epoch_seconds"] for run in runs]
+    return "-" if None in found else spread(found)
 
 
 def _variances(groups: dict[str, list[dict[str, Any]]]) -> list[str]:
