@@ -291,7 +291,7 @@ def test_finished_runs_are_not_done_again(tmp_path: Path, monkeypatch: pytest.Mo
     assert after == json.loads(out.read_text())
     assert after["config"]["methods"] == ["map", "graves"] and after["config"]["seeds"] == [0, 1, 2]
     assert set(after["costs"]["made"]) == {"map", "graves"}
-    with pytest.raises(ValueError, match=r"holds runs with epochs=4, not 5: choose another --out"):
+    with pytest.raises(ValueError, match="`epochs` is 4 in one and 5 in another; write them to different files"):
         comparison.run(dataclasses.replace(config, epochs=5), {"made": cases}, out)
 
 

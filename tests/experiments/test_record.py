@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bayeslim.experiments.record import begun, check_joinable, write_record
+from bayeslim.experiments.record import begun, check_joinable, united, write_record
 
 
 def test_a_record_comes_back_and_folders_are_made(tmp_path: Path) -> None:
@@ -34,6 +34,13 @@ def test_records_join_if_they_differ_in_choices_only() -> None:
         check_joinable({"epochs": 3}, {"epochs": 4}, {"seeds"})
     with pytest.raises(ValueError, match="`lr` is None in one and 0.1 in another"):
         check_joinable({"epochs": 3}, {"epochs": 3, "lr": 0.1}, {"seeds"})
+    with pytest.raises(ValueError, match="`epochs` of 'mnist' is 3 in one and 4 in another; write them to different"):
+        check_joinable({"epochs": 3}, {"epochs": 4}, {"seeds"}, "mnist")
+
+
+def test_lists_of_what_was_run_are_united_in_order() -> None:
+    both = [{"seeds": [2, 0], "epochs": 3}, {"seeds": [0, 1], "epochs": 3}]
+    assert united(both, ["seeds"]) == {"seeds": [2, 0, 1]} and both[0]["seeds"] == [2, 0]
 
 
 def test_a_record_begins_with_facts_and_the_runs_of_an_earlier_one() -> None:

@@ -302,7 +302,7 @@ def test_results_are_saved_and_not_computed_again(record: dict[str, Any], monkey
     assert second["runs"][:2] == first["runs"]
     assert [(one["recipe"], one["seed"]) for one in second["runs"]] == [("ard-4", 3), ("svd-4", 3), ("ard-4", 5)]
     assert second["config"]["seeds"] == [3, 5] and list(second["recipes"]) == ["ard-4", "svd-4"]
-    with pytest.raises(ValueError, match="`?epochs is 4 in one and 1 in another"):
+    with pytest.raises(ValueError, match="`epochs` is 4 in one and 1 in another"):
         run(config, images(), earlier=record)
 
 
@@ -327,7 +327,7 @@ def test_records_from_before_a_setting_can_be_joined(record: dict[str, Any]) -> 
     early = {name: {key: own[key] for key in own if key != "vary"} for name, own in record["recipes"].items()}
     assert merged([record | {"recipes": early}, record])["recipes"] == record["recipes"]
     varied = {name: own | {"vary": True} for name, own in record["recipes"].items()}
-    with pytest.raises(ValueError, match="molchanov is .* in one and .* in another"):
+    with pytest.raises(ValueError, match="`molchanov` is .* in one and .* in another"):
         merged([record | {"recipes": early}, record | {"recipes": varied}])
 
 

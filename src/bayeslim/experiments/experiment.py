@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from bayeslim.experiments.record import Record, begun, check_joinable
+from bayeslim.experiments.record import Record, begun, check_joinable, united
 from bayeslim.experiments.training import Say, silent
 
 __all__ = ["Experiment", "run"]
@@ -89,10 +89,9 @@ class Experiment(ABC):
         for other in records[1:]:
             theirs, ours = (one["config"] | {cls.kind: one[cls.kind]} for one in (first, other))
             check_joinable(theirs, ours, (*cls.choices, *cls.technical))
-        lists = {key: itertools.chain(*(one["config"][key] for one in records)) for key in cls.choices}
-        joined = {key: list(dict.fromkeys(values)) for key, values in lists.items()}
+        config = last["config"] | united([one["config"] for one in records], cls.choices)
         runs = {(run[cls.by], run["seed"]): run for one in records for run in one["runs"]}
-        return last | {"config": last["config"] | joined, "runs": list(runs.values())}
+        return last | {"config": config, "runs": list(runs.values())}
 
 
 def run(

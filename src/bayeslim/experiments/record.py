@@ -11,7 +11,7 @@ import torch
 
 from bayeslim.storage import write_atomically
 
-__all__ = ["Record", "begun", "check_joinable", "write_record"]
+__all__ = ["Record", "begun", "check_joinable", "united", "write_record"]
 
 Record = dict[str, Any]
 """What JSON can hold: settings, facts, and a list of runs."""
@@ -58,13 +58,16 @@ def write_record(path: Path | None, record: Record) -> None:
         write_atomically(path, (json.dumps(record, indent=1) + "\n").encode())
 
 
-def check_joinable(first: Mapping[str, Any], other: Mapping[str, Any], choices: Collection[str]) -> None:
+def check_joinable(
+    first: Mapping[str, Any], other: Mapping[str, Any], choices: Collection[str], part: str | None = None
+) -> None:
     """Raise unless the settings of two records agree in all but `choices`.
 
     Args:
         first: settings of one record.
         other: of another that is to be joined with it.
         choices: what may differ, such as the seeds.
+        part: what of the records these are the settings of, for the message.
 
     Raises:
         ValueError: naming the first setting that differs.
@@ -74,7 +77,22 @@ def check_joinable(first: Mapping[str, Any], other: Mapping[str, Any], choices: 
     """
     wrong = [key for key in {**first, **other} if key not in choices and first.get(key) != other.get(key)]
     if wrong:
+        of = "" if part is None else f" of {part!r}"
         raise ValueError(
-            f"results with different settings cannot be joined: `{wrong[0]}` is {first.get(wrong[0])} in one and "
+            f"results with different settings cannot be joined: `{wrong[0]}`{of} is {first.get(wrong[0])} in one and "
             f"{other.get(wrong[0])} in another; write them to different files"
         )
+
+
+def united(settings: Sequence[Mapping[str, Any]], choices: Collection[str]) -> dict[str, list[Any]]:
+    """The settings that list what was run, with what is in any of several records.
+
+    Args:
+        settings: of the records.
+        choices: names of the lists.
+
+    Example:
+        >>> united([{"seeds": [2, 0]}, {"seeds": [0, 1]}], ["seeds"])
+        {'seeds': [2, 0, 1]}
+    """
+    return {key: list(dict.fromkeys(entry for own in settings for entry in own[key])) for key in choices}

@@ -37,7 +37,7 @@ from bayeslim.experiments.comparison.judge import costs, judged, validation_nll
 from bayeslim.experiments.comparison.methods import METHODS
 from bayeslim.experiments.comparison.table import table
 from bayeslim.experiments.comparison.training import Config, Job
-from bayeslim.experiments.record import write_record
+from bayeslim.experiments.record import check_joinable, united, write_record
 from bayeslim.machine import machine
 
 __all__ = ["Config", "main", "run", "table"]
@@ -104,12 +104,8 @@ def _begun(config: Config, device: torch.device, out: Path | None) -> dict[str, 
     if out is None or not out.exists():
         return {"config": settings, "grids": grids, "machine": machine(device), "costs": {}, "runs": []}
     record = json.loads(out.read_text())
-    for key in settings.keys() - set(CHOICES):
-        if record["config"][key] != settings[key]:
-            raise ValueError(
-                f"{out} holds runs with {key}={record['config'][key]}, not {settings[key]}: choose another --out"
-            )
-    record["config"] = _both(record["config"], settings)
+    check_joinable(record["config"], settings, CHOICES)
+    record["config"] |= united([record["config"], settings], CHOICES)
     record["runs"] = [run for run in record["runs"] if run.get("skipped") in (None, DIVERGED)]
     return record
 
@@ -188,18 +184,13 @@ def smaller(case: Case, train: int = 1000, test: int = 200) -> Case:
 
 def merged(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The runs and costs of all records; other settings are those of the first."""
-    joined = records[0] | {"costs": {}, "runs": []}
+    config = records[0]["config"] | united([record["config"] for record in records], CHOICES)
+    joined = records[0] | {"config": config, "costs": {}, "runs": []}
     for record in records:
-        joined["config"] = _both(joined["config"], record["config"])
         joined["runs"] += record["runs"]
         for name, own in record["costs"].items():
             joined["costs"][name] = joined["costs"].get(name, {}) | own
     return joined
-
-
-def _both(config: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """`config` with all choices of both."""
-    return config | {key: list(dict.fromkeys([*config[key], *other[key]])) for key in CHOICES}
 
 
 if __name__ == "__main__":

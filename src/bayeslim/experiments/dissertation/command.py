@@ -31,7 +31,7 @@ from bayeslim.experiments.dissertation.networks import STARTS, Networks
 from bayeslim.experiments.dissertation.regression import Curve
 from bayeslim.experiments.dissertation.reviews import Reviews
 from bayeslim.experiments.dissertation.table import table
-from bayeslim.experiments.record import write_record
+from bayeslim.experiments.record import check_joinable, united, write_record
 
 __all__ = ["PAPER", "QUICK", "TOLERANCE", "Config", "Part", "main", "merged", "run"]
 
@@ -191,15 +191,9 @@ def merged(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     runs: dict[tuple[str, str, int], dict[str, Any]] = {}
     for record in records:
         for part, settings in record["config"]["parts"].items():
-            known = parts.setdefault(part, dict(settings))
-            if CHOICE in settings:
-                known[CHOICE] = list(dict.fromkeys([*known[CHOICE], *settings[CHOICE]]))
-            changed = ", ".join(sorted(key for key in settings if key != CHOICE and settings[key] != known.get(key)))
-            if changed:
-                raise ValueError(
-                    f"the records differ in the settings of {part!r} ({changed}): write to another file, or delete "
-                    "the old one"
-                )
+            known = parts.get(part, settings)
+            check_joinable(known, settings, {CHOICE}, part)
+            parts[part] = known | united([known, settings], {CHOICE} & settings.keys())
         for one in record["runs"]:
             runs.setdefault((one["part"], one["variant"], one["seed"]), one)
     seeds = sorted({seed for record in records for seed in record["config"]["seeds"]})

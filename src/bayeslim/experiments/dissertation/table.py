@@ -8,7 +8,7 @@ from typing import Any
 
 from bayeslim.experiments.spread import spread
 
-__all__ = ["table"]
+__all__ = ["by_variant", "layer_percents", "table"]
 
 Runs = list[dict[str, Any]]
 
@@ -17,7 +17,7 @@ def table(record: dict[str, Any]) -> str:
     """Every part of a record as Markdown: mean and deviation over the seeds, the dissertation's numbers in brackets."""
     pieces: list[str] = []
     for part in record["config"]["parts"]:
-        groups = _grouped([run for run in record["runs"] if run["part"] == part])
+        groups = by_variant(record, part)
         if not groups:
             continue
         seeds = max(map(len, groups.values()))
@@ -38,12 +38,12 @@ def _networks(groups: dict[str, Runs], paper: dict[str, Any], tolerance: float) 
         objective, method, pretraining = variant.split("/")
         theirs: dict[str, Any] = paper.get(f"{method}/{pretraining}", {})
         fine = [run for run in runs if not run["diverged"]]
-        row = [objective, method, pretraining, _layers(runs, "sparsity_initial")]
+        row = [objective, method, pretraining, layer_percents(runs, "sparsity_initial")]
         if not fine:
             rows.append([*row, f"all {len(runs)} diverged", *["-"] * 5])
             continue
         known = "-".join(map(str, theirs.get("sparsity", ())))
-        row += [_beside(_layers(fine, "sparsity"), known), _layers(fine, "sparsity_log_alpha")]
+        row += [_beside(layer_percents(fine, "sparsity"), known), layer_percents(fine, "sparsity_log_alpha")]
         row += _accuracies(fine, theirs)
         lost = f"; {len(runs) - len(fine)} diverged" if len(fine) < len(runs) else ""
         rows.append([*row, _judgement(fine, theirs, tolerance) + lost])
@@ -82,7 +82,11 @@ def _regression(groups: dict[str, Runs]) -> str:
         "in that of the mean, %",
     ]
     rows = [
-        [*variant.split("/"), *(spread([run[key] for run in runs]) for key in keys), _layers(runs, "sparsity") or "-"]
+        [
+            *variant.split("/"),
+            *(spread([run[key] for run in runs]) for key in keys),
+            layer_percents(runs, "sparsity") or "-",
+        ]
         for variant, runs in groups.items()
     ]
     return _markdown([*columns, "energy", "sparsity %"], rows)
@@ -121,20 +125,32 @@ def _judgement(runs: Runs, theirs: dict[str, Any], tolerance: float) -> str:
     return f"{'within' if abs(difference) <= tolerance else 'beyond'} {tolerance:g} ({difference:+.2f})"
 
 
-def _grouped(runs: Runs) -> dict[str, Runs]:
+def by_variant(record: dict[str, Any], part: str) -> dict[str, Runs]:
+    """The runs of every variant of a part, in the order in which they came.
+
+    Example:
+        >>> list(by_variant({"runs": [{"part": "moons", "variant": "elbo/graves/bayesian"}]}, "moons"))
+        ['elbo/graves/bayesian']
+    """
     groups: dict[str, Runs] = {}
-    for run in runs:
-        groups.setdefault(run["variant"], []).append(run)
+    for run in record["runs"]:
+        if run["part"] == part:
+            groups.setdefault(run["variant"], []).append(run)
     return groups
 
 
-def _parts(runs: Runs, key: str) -> list[str]:
-    """Each layer's average in percent."""
-    return [f"{100 * mean(layer):.1f}" for layer in zip(*(run[key] for run in runs), strict=True)]
+def layer_percents(runs: Runs, key: str, digits: int = 1) -> str:
+    """Each layer's average over the runs in percent.
+
+    Example:
+        >>> layer_percents([{"sparsity": [0.5, 0.25]}, {"sparsity": [0.7, 0.25]}], "sparsity")
+        '60.0-25.0'
+    """
+    return "-".join(_parts(runs, key, digits))
 
 
-def _layers(runs: Runs, key: str) -> str:
-    return "-".join(_parts(runs, key))
+def _parts(runs: Runs, key: str, digits: int = 1) -> list[str]:
+    return [f"{100 * mean(layer):.{digits}f}" for layer in zip(*(run[key] for run in runs), strict=True)]
 
 
 def _beside(ours: str, theirs: str) -> str:

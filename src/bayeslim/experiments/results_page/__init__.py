@@ -2,11 +2,11 @@
 
     bayeslim reproduce report
 
-Nothing is trained. `registry` lists every record with its command, its table and its notes; the notes of an experiment
-are text in the module of its name, with figures computed from the record, so that they cannot go stale. A record that
-is not there is named at the end of the page with the command that measures it.
+Nothing is trained. `registry` lists the sections; the module of an experiment's name has its entries, each a record
+with its command, its table and its notes: text with figures computed from the record, so that they cannot go stale. A
+record that is not there is named at the end of the page with the command that measures it.
 
-A new experiment: one entry in `registry.SECTIONS`, and its notes in a module here once there is something to say.
+A new experiment: its entries in a module here, and a section in `registry.SECTIONS`.
 """
 
 from bayeslim.experiments.results_page.page import main, page, read

@@ -1,12 +1,13 @@
-"""Notes on the comparison of all methods."""
+"""The comparison of all methods on the page: records, commands and notes."""
 
 from __future__ import annotations
 
 from statistics import mean
 
-from bayeslim.experiments.results_page.entry import Record, seeds_of
+from bayeslim.experiments.comparison.table import table
+from bayeslim.experiments.results_page.entry import Entry, Record, seeds_of
 
-__all__ = ["images", "images_notes", "uci", "uci_notes"]
+__all__ = ["IMAGES", "UCI"]
 
 SAMPLERS = ("cvadam", "sghmc", "dfp")
 LAPLACE = """
@@ -101,3 +102,24 @@ def images_notes(record: Record) -> str:
 
 def _mean(record: Record, method: str, data: str, key: str) -> float:
     return mean(run[key] for run in record["runs"] if (run["method"], run["data"]) == (method, data))
+
+
+def _of_images(data: str, title: str) -> Entry:
+    command = f"bayeslim reproduce comparison --data {data} --root DATA --device cuda"
+    return Entry(f"comparison_{data.replace('-', '_')}", title, command, table, images, images_notes)
+
+
+UCI: tuple[Entry, ...] = (
+    Entry(
+        "comparison_uci",
+        "All methods on small regressions",
+        "bayeslim reproduce comparison --data uci --splits 0 1 2 3 4 --root DATA",
+        table,
+        uci,
+        uci_notes,
+    ),
+)
+IMAGES: tuple[Entry, ...] = (
+    _of_images("mnist", "All methods on MNIST"),
+    _of_images("fashion-mnist", "All methods on Fashion-MNIST"),
+)

@@ -1,12 +1,13 @@
-"""Notes on the dissertation's experiments."""
+"""The dissertation's experiments on the page: records, commands and notes."""
 
 from __future__ import annotations
 
 from statistics import mean
 
-from bayeslim.experiments.results_page.entry import Record, seeds_of
+from bayeslim.experiments.dissertation.table import by_variant, layer_percents, table
+from bayeslim.experiments.results_page.entry import Entry, Notes, Record, seeds_of
 
-__all__ = ["ABOUT", "imdb", "imdb_notes", "mnist", "mnist_notes", "small", "small_notes"]
+__all__ = ["ABOUT", "ENTRIES"]
 
 ABOUT = """Everything is run twice: "elbo" is the evidence lower bound; "dissertation" its own code, whose KL is too
 small by a factor of N and whose noise starts large. Sparsity is per layer, in %; "frequentist" and "bayesian" say how a
@@ -26,11 +27,8 @@ def small(record: Record) -> str:
 
 def small_notes(record: Record) -> str:
     """Where the sparsities come from, and what is not reproduced."""
-    runs = _by_variant(record, "moons") | _by_variant(record, "regression")
-    before = "-".join(
-        f"{100 * mean(part):.1f}"
-        for part in zip(*(r["sparsity_initial"] for r in runs["dissertation/molchanov/bayesian"]), strict=True)
-    )
+    runs = by_variant(record, "moons") | by_variant(record, "regression")
+    before = layer_percents(runs["dissertation/molchanov/bayesian"], "sparsity_initial")
     paper = record["paper"]["moons"]
     missed = sorted(
         paper[f"graves/{way}"]["accuracy"]["none"]
@@ -74,7 +72,7 @@ def mnist(record: Record) -> str:
 
 def mnist_notes(record: Record) -> str:
     """What the ELBO prunes, and from which noise the published sparsities come."""
-    runs, fashion = _by_variant(record, "mnist"), _by_variant(record, "fashion-mnist")
+    runs, fashion = by_variant(record, "mnist"), by_variant(record, "fashion-mnist")
     above = sorted(
         _accuracy(own[f"elbo/{name}"]) - record["paper"][part][name]["accuracy"]["none"]
         for part, own in (("mnist", runs), ("fashion-mnist", fashion))
@@ -118,9 +116,9 @@ def imdb(record: Record) -> str:
 
 def imdb_notes(record: Record) -> str:
     """Where the growing sparsity comes from, and what is missed."""
-    runs = _by_variant(record, "imdb")
+    runs = by_variant(record, "imdb")
     grows = ", ".join(
-        f"{_layers(runs[f'dissertation/{size}/feed-forward'], 'sparsity')} of {size} (published "
+        f"{layer_percents(runs[f'dissertation/{size}/feed-forward'], 'sparsity', digits=0)} of {size} (published "
         f"{'-'.join(map(str, record['paper']['imdb'][f'{size}/feed-forward']['sparsity']))})"
         for size in (50000, 5000, 1000)
     )
@@ -138,17 +136,17 @@ def imdb_notes(record: Record) -> str:
   had 81.2 % (one seed, its code; there is no record of it)."""
 
 
-def _by_variant(record: Record, part: str) -> dict[str, list[Record]]:
-    runs: dict[str, list[Record]] = {}
-    for run in record["runs"]:
-        if run["part"] == part:
-            runs.setdefault(run["variant"], []).append(run)
-    return runs
-
-
 def _accuracy(runs: list[Record], kind: str = "none") -> float:
     return mean(run["accuracy"][kind] for run in runs)
 
 
-def _layers(runs: list[Record], key: str) -> str:
-    return "-".join(f"{100 * mean(part):.0f}" for part in zip(*(run[key] for run in runs), strict=True))
+def _entry(name: str, title: str, options: str, about: Notes, notes: Notes) -> Entry:
+    command = f"bayeslim reproduce dissertation --parts {options}"
+    return Entry(f"dissertation_{name}", f"The dissertation: {title}", command, table, about, notes)
+
+
+ENTRIES: tuple[Entry, ...] = (
+    _entry("small", "Two Moons and a curve", "moons regression", small, small_notes),
+    _entry("mnist", "MNIST and Fashion-MNIST", "mnist fashion-mnist --root DATA --device cuda", mnist, mnist_notes),
+    _entry("imdb", "a Transformer on IMDB", "imdb --root DATA --device cuda", imdb, imdb_notes),
+)

@@ -1,12 +1,14 @@
-"""Notes on snapshots and pruning in one shot."""
+"""Snapshots and pruning in one shot on the page: records, commands and notes."""
 
 from __future__ import annotations
 
 from statistics import mean
 
-from bayeslim.experiments.results_page.entry import Record, seeds_of
+from bayeslim.experiments.results_page.entry import Entry, Record, seeds_of
+from bayeslim.experiments.samplers.table import table as mnist_table
+from bayeslim.experiments.vision.samplers_table import table as cifar_table
 
-__all__ = ["cifar", "cifar_notes", "mnist", "mnist_notes"]
+__all__ = ["CIFAR", "MNIST"]
 
 
 def mnist(record: Record) -> str:
@@ -70,3 +72,26 @@ def _names(record: Record) -> list[str]:
 
 def _mean(record: Record, method: str, key: str) -> float:
     return mean(run[key] for run in record["runs"] if run["method"] == method)
+
+
+MNIST: tuple[Entry, ...] = (
+    Entry(
+        "samplers_mnist",
+        "CV-Adam and spike-and-slab pruning on MNIST",
+        "bayeslim reproduce samplers --device cuda --seeds 0 1 2",
+        mnist_table,
+        mnist,
+        mnist_notes,
+    ),
+)
+CIFAR: tuple[Entry, ...] = (
+    Entry(
+        "samplers_cifar",
+        "Snapshots and pruning: ResNet-18 on CIFAR-10",
+        "bayeslim reproduce samplers-cifar --methods cvadam dfp-90 sgd --epochs 15 --batch-size 128 --lr 2 "
+        "--sgd-lr 0.1 --root DATA --device cuda",
+        cifar_table,
+        cifar,
+        cifar_notes,
+    ),
+)

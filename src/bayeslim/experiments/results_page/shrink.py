@@ -1,10 +1,10 @@
-"""The LeNets that were really made smaller: table and notes."""
+"""The LeNets that were really made smaller: record, command, table and notes."""
 
 from __future__ import annotations
 
-from bayeslim.experiments.results_page.entry import Record
+from bayeslim.experiments.results_page.entry import Entry, Record
 
-__all__ = ["lenets", "notes", "table"]
+__all__ = ["ENTRIES"]
 
 NETWORKS = ("LeNet-300-100", "LeNet-5-Caffe")
 
@@ -61,3 +61,15 @@ def _faster(times: dict[str, float]) -> str:
     """Dense against the faster of the compacted networks, with and without sparse layers."""
     best = min(times["compacted"], times["compacted, sparse"])
     return f"{times['dense']:.3g} -> {best:.3g} ({times['dense'] / best:.1f}x)"
+
+
+ENTRIES: tuple[Entry, ...] = (
+    Entry(
+        "shrink",
+        "LeNets pruned, compacted and stored in 16 bits",
+        "python benchmarks/shrink.py --root DATA --networks A B",
+        table,
+        lenets,
+        notes,
+    ),
+)

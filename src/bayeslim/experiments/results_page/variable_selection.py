@@ -1,12 +1,13 @@
-"""Notes on the simulated problems of variable selection."""
+"""The simulated problems of variable selection on the page: records, commands and notes."""
 
 from __future__ import annotations
 
 from statistics import mean
 
-from bayeslim.experiments.results_page.entry import Record, seeds_of
+from bayeslim.experiments.results_page.entry import Entry, Record, seeds_of
+from bayeslim.experiments.variable_selection import table
 
-__all__ = ["ABOUT", "example", "notes"]
+__all__ = ["ABOUT", "ENTRIES"]
 
 ABOUT = """The simulated examples of arXiv 2210.12957, table 4: 1000 correlated inputs of which 5, 5 and 4 matter;
 example 1 in the form its notebooks draw from (`--variant` chooses the others). "Best of 5" is the restart with the
@@ -52,3 +53,13 @@ def _exact(record: Record, method: str, chosen: bool) -> int:
 
 def _score(record: Record, method: str) -> float:
     return mean(one["score"] for one in _picked(record, method, chosen=True))
+
+
+def _entry(number: int) -> Entry:
+    command = f"bayeslim reproduce variable-selection --example {number} --device cuda"
+    return Entry(
+        f"variable_selection_{number}", f"Variable selection, example {number}", command, table, example, notes
+    )
+
+
+ENTRIES: tuple[Entry, ...] = (_entry(1), _entry(2), _entry(3))

@@ -1,25 +1,14 @@
-"""Notes on VDP++, and the table of other priors."""
+"""VDP++ on the page: records, commands and notes, and the table of other priors."""
 
 from __future__ import annotations
 
 from statistics import mean
 
-from bayeslim.experiments.results_page.entry import Record, seeds_of
+from bayeslim.experiments.results_page.entry import Entry, Record, seeds_of
+from bayeslim.experiments.vdp.table import table
+from bayeslim.experiments.vision.vdp_table import table as deep_table
 
-__all__ = [
-    "cifar",
-    "cifar_notes",
-    "costs",
-    "costs_notes",
-    "mnist",
-    "mnist_notes",
-    "priors",
-    "priors_notes",
-    "priors_table",
-    "vit",
-    "vit_notes",
-]
-
+__all__ = ["DEEP", "MNIST"]
 
 LAUNCHES = """ Eager steps and passes of a network this small wait for the host, which launches three to four times
 as many kernels for moments; as CUDA graphs, compiled, a pass by moments takes 2.3 to 2.5 plain ones
@@ -213,3 +202,44 @@ def _pruned(record: Record) -> dict[str, float]:
         for run in record["runs"]
     ]
     return _by({"runs": runs}, "left")
+
+
+MNIST: tuple[Entry, ...] = (
+    Entry("vdp_mnist", "VDP++: the methods", "bayeslim reproduce vdp --device cuda", table, mnist, mnist_notes),
+    Entry(
+        "vdp_costs_cpu",
+        "VDP++: what a step costs on the CPU",
+        "bayeslim reproduce vdp --costs --methods det bbb vdp vdp-ard",
+        table,
+        costs,
+        costs_notes,
+    ),
+    Entry(
+        "vdp_costs_cuda",
+        "VDP++: what a step costs on the GPU",
+        "bayeslim reproduce vdp --costs --methods det vdp --device cuda",
+        table,
+        costs,
+        costs_notes,
+    ),
+    Entry("vdp_priors_mnist", "VDP++: other priors and expectations", None, priors_table, priors, priors_notes),
+)
+DEEP: tuple[Entry, ...] = (
+    Entry(
+        "vdp_cifar",
+        "VDP++: ResNet-18 on CIFAR-10",
+        "bayeslim reproduce vdp-cifar --seeds 0 --epochs 8 --batch-size 256 --ramp 3 "
+        "--samples 10 --root DATA --device cuda",
+        deep_table,
+        cifar,
+        cifar_notes,
+    ),
+    Entry(
+        "vdp_vit",
+        "VDP++: a small vision transformer on MNIST",
+        "bayeslim reproduce vdp-vit --seeds 0 1 2 --root DATA --device cuda",
+        deep_table,
+        vit,
+        vit_notes,
+    ),
+)

@@ -40,7 +40,7 @@ from typing import Any
 from rich.console import Console
 
 from bayeslim.experiments.arguments import common_parser
-from bayeslim.experiments.record import begun, write_record
+from bayeslim.experiments.record import begun, check_joinable, write_record
 from bayeslim.experiments.sparse_vd.finish import finished
 from bayeslim.experiments.sparse_vd.recipes import FINISHES, GOALS, PAPER, RECIPES, TOLERANCE, USUAL, Recipe
 from bayeslim.experiments.sparse_vd.table import table
@@ -141,12 +141,8 @@ def merged(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for record in records:
         complete = {name: asdict(Recipe(**own)) for name, own in record["recipes"].items()}
         for known, own in ((settings, record["settings"]), (recipes, complete)):
-            for key, value in own.items():
-                if known.setdefault(key, value) != value:
-                    raise ValueError(
-                        f"results with different settings cannot be joined: {key} is {known[key]} in one and {value} "
-                        "in another; write them to different files"
-                    )
+            check_joinable(known, own, choices=known.keys() ^ own.keys())  # what both know must agree
+            known.update(own)
     runs = {(one["recipe"], one["seed"]): one for record in records for one in record["runs"]}
     seeds = sorted({seed for record in records for seed in record["config"]["seeds"]})
     config = records[-1]["config"] | {"recipes": list(recipes), "seeds": seeds}
