@@ -18,19 +18,19 @@ def test_numbers_are_standardised_and_text_becomes_indicators() -> None:
     assert inputs.dropped == ("same",) and inputs.shape == (3,)
     step = np.sqrt(1.5)  # (5 - 3) / sqrt(8 / 3)
     expected = torch.tensor([[-step, 0.0, 1.0], [0.0, 1.0, 0.0], [step, 0.0, 1.0]], dtype=torch.float32)
-    torch.testing.assert_close(inputs.encode(table), expected)
+    torch.testing.assert_close(inputs.encode_table(table), expected)
 
 
 def test_order_of_columns_and_further_ones_do_not_matter() -> None:
     inputs = TableInputs.fitted(Table({"a": ["1", "2"], "b": ["3", "5"]}), impute=False)
     shuffled = Table({"b": ["3", "5"], "id": ["x", "y"], "a": ["1", "2"]})
-    torch.testing.assert_close(inputs.encode(shuffled), torch.tensor([[-1.0, -1.0], [1.0, 1.0]]))
+    torch.testing.assert_close(inputs.encode_table(shuffled), torch.tensor([[-1.0, -1.0], [1.0, 1.0]]))
 
 
 def test_wrong_header_lists_what_is_missing_and_what_is_not_expected() -> None:
     inputs = TableInputs.fitted(Table({"a": ["1", "2"], "b": ["3", "5"]}), impute=False)
     with pytest.raises(ValueError, match="missing: 'b'; not expected: 'B', 'c'"):
-        inputs.encode(Table({"a": ["1"], "B": ["1"], "c": ["1"]}))
+        inputs.encode_table(Table({"a": ["1"], "B": ["1"], "c": ["1"]}))
 
 
 def test_missing_values_are_counted_or_filled_in() -> None:
@@ -40,7 +40,7 @@ def test_missing_values_are_counted_or_filled_in() -> None:
     inputs = TableInputs.fitted(table, impute=True)
     assert inputs.columns[0] == NumberColumn("a", 2.5, 1.5, 2.5)
     assert inputs.columns[1] == CategoryColumn("b", ("x", "y"), "x")
-    encoded = inputs.encode(table)
+    encoded = inputs.encode_table(table)
     torch.testing.assert_close(encoded[:, 0], torch.tensor([-1.0, 0.0, 1.0, 0.0]))
     torch.testing.assert_close(encoded[2, 1:3], torch.tensor([1.0, 0.0]))
 
@@ -48,14 +48,14 @@ def test_missing_values_are_counted_or_filled_in() -> None:
 def test_values_that_are_missing_later_are_an_error_unless_imputed() -> None:
     inputs = TableInputs.fitted(Table({"a": ["1", "2"], "b": ["x", "y"]}), impute=False)
     with pytest.raises(ValueError, match="column 'a' has no value in 1 of 2 rows, first in data row 2"):
-        inputs.encode(Table({"a": ["1", ""], "b": ["x", "y"]}))
+        inputs.encode_table(Table({"a": ["1", ""], "b": ["x", "y"]}))
     with pytest.raises(ValueError, match="column 'b' has no value"):
-        inputs.encode(Table({"a": ["1", "2"], "b": ["x", "null"]}))
+        inputs.encode_table(Table({"a": ["1", "2"], "b": ["x", "null"]}))
 
 
 def test_a_new_category_gives_zeros() -> None:
     inputs = TableInputs.fitted(Table({"b": ["x", "y"]}), impute=False)
-    torch.testing.assert_close(inputs.encode(Table({"b": ["z", "y"]})), torch.tensor([[0.0, 0.0], [0.0, 1.0]]))
+    torch.testing.assert_close(inputs.encode_table(Table({"b": ["z", "y"]})), torch.tensor([[0.0, 0.0], [0.0, 1.0]]))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_new_category_gives_zeros() -> None:
 def test_cells_that_are_no_finite_numbers_are_named(cell: str, message: str) -> None:
     inputs = TableInputs.fitted(Table({"a": ["1", "2"]}), impute=False)
     with pytest.raises(ValueError, match=message):
-        inputs.encode(Table({"a": ["1", cell]}))
+        inputs.encode_table(Table({"a": ["1", cell]}))
 
 
 def test_unusable_columns_are_refused() -> None:

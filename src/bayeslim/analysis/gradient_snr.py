@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from bayeslim.layers.base import BayesLayer
+from bayeslim.pruning.prune import bayes_layers
 
 __all__ = ["GradientSNR"]
 
@@ -40,8 +40,7 @@ class GradientSNR:
             raise ValueError(f"`window` must be at least 2, got {window}: pass e.g. 10")
         self.layers = {
             name: [getattr(layer.weight, part) for part in layer.weight.scale_parameters]
-            for name, layer in model.named_modules()
-            if isinstance(layer, BayesLayer)
+            for name, layer in bayes_layers(model).items()
         }
         if not self.layers:
             raise ValueError("`model` has no Bayesian layers: there are no scale gradients")

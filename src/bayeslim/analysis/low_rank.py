@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from bayeslim.layers.base import BayesLayer
 from bayeslim.posteriors.k_tied import KTied
 from bayeslim.posteriors.mean_field import MeanField
+from bayeslim.pruning.prune import bayes_layers
 
 __all__ = ["Spectrum", "explained_variance", "named_spectra", "tie_scales_", "truncate_scales_"]
 
@@ -60,8 +61,7 @@ def named_spectra(model: nn.Module) -> dict[str, Spectrum]:
             explained_variance(layer.weight.mean().flatten(1)),
             explained_variance(layer.weight.variance().sqrt().flatten(1)),
         )
-        for name, layer in model.named_modules()
-        if isinstance(layer, BayesLayer)
+        for name, layer in bayes_layers(model).items()
     }
 
 

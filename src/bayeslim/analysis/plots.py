@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from bayeslim.analysis.low_rank import named_spectra
-from bayeslim.layers.base import BayesLayer
 from bayeslim.plain_text import figure_text
+from bayeslim.pruning.prune import bayes_layers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,22 +28,16 @@ def plot_spectra(model: nn.Module, ranks: int = 10) -> Figure:
     Example:
         >>> plot_spectra(model).savefig("spectra.pdf")
     """
-    from matplotlib.figure import Figure
-
     spectra = named_spectra(model)
-    if not spectra:
-        raise ValueError("`model` has no Bayesian layers: there is nothing to plot")
-    figure = Figure(figsize=(3.2 * len(spectra), 2.8), layout="constrained")
-    axes = figure.subplots(1, len(spectra), squeeze=False)[0]
-    for panel, (name, spectrum) in zip(axes, spectra.items(), strict=True):
+    figure, axes = _panels(spectra, (3.2, 2.8), xlabel="singular value", ylabel="explained variance")
+    for panel, spectrum in zip(axes, spectra.values(), strict=True):
         for values, label, colour in (
             (spectrum.mean, "means", "tab:blue"),
             (spectrum.scale, "standard deviations", "tab:orange"),
         ):
             shown = values[:ranks].tolist()
             panel.plot(range(1, len(shown) + 1), shown, "o-", label=label, color=colour, markersize=4)
-        panel.set(title=f"layer {figure_text(name)}", xlabel="singular value", ylim=(-0.03, 1.03))
-    axes[0].set_ylabel("explained variance")
+        panel.set_ylim(-0.03, 1.03)
     axes[0].legend(fontsize=8)
     return figure
 
@@ -57,17 +52,24 @@ def plot_scales(model: nn.Module) -> Figure:
     Example:
         >>> plot_scales(model).savefig("scales.pdf")
     """
-    from matplotlib.figure import Figure
-
-    layers = {n: m for n, m in model.named_modules() if isinstance(m, BayesLayer)}
-    if not layers:
-        raise ValueError("`model` has no Bayesian layers: there is nothing to plot")
-    figure = Figure(figsize=(3.6 * len(layers), 3.0), layout="constrained")
-    axes = figure.subplots(1, len(layers), squeeze=False)[0]
-    for panel, (name, layer) in zip(axes, layers.items(), strict=True):
+    layers = bayes_layers(model)
+    figure, axes = _panels(layers, (3.6, 3.0), xlabel="input", ylabel="output")
+    for panel, layer in zip(axes, layers.values(), strict=True):
         scale = layer.weight.variance().sqrt().flatten(1).float().cpu().numpy()
         image = panel.imshow(scale, aspect="auto", cmap="viridis", interpolation="nearest")
-        panel.set(title=f"layer {figure_text(name)}", xlabel="input")
         figure.colorbar(image, ax=panel, shrink=0.8)
-    axes[0].set_ylabel("output")
     return figure
+
+
+def _panels(layers: Collection[str], size: tuple[float, float], xlabel: str, ylabel: str) -> tuple[Figure, Any]:
+    """A figure with a panel of this size per layer, in one row, and their axes."""
+    from matplotlib.figure import Figure
+
+    if not layers:
+        raise ValueError("`model` has no Bayesian layers: there is nothing to plot")
+    figure = Figure(figsize=(size[0] * len(layers), size[1]), layout="constrained")
+    axes = figure.subplots(1, len(layers), squeeze=False)[0]
+    for panel, name in zip(axes, layers, strict=True):
+        panel.set(title=f"layer {figure_text(name)}", xlabel=xlabel)
+    axes[0].set_ylabel(ylabel)
+    return figure, axes

@@ -84,7 +84,7 @@ def locate(relative_paths: Sequence[str], root: str | os.PathLike[str] | None = 
                     verify(path, expected)
                 return path
     raise FileNotFoundError(
-        f"none of {', '.join(relative_paths)} was found in {_listed(folders)}: put one of them "
+        f"none of {', '.join(relative_paths)} was found in {', '.join(map(str, folders))}: put one of them "
         "there or set BAYESLIM_DATA to the folder that holds it"
     )
 
@@ -149,12 +149,8 @@ def _writable(folder: Path) -> bool:
     return existing.is_dir() and os.access(existing, os.W_OK)
 
 
-def _listed(folders: Sequence[Path]) -> str:
-    return ", ".join(str(folder) for folder in folders)
-
-
 def _missing(name: str, folders: Sequence[Path], why: str, relative_paths: Sequence[str]) -> str:
     return (
-        f"`{name}` was not found in {_listed(folders)} and could not be downloaded ({why}): put "
+        f"`{name}` was not found in {', '.join(map(str, folders))} and could not be downloaded ({why}): put "
         f"{' or '.join(relative_paths)} there or set BAYESLIM_DATA"
     )

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bayeslim.data.tables import Column, Table
 
-__all__ = ["BadRow", "CategoryColumn", "NumberColumn", "TableInputs", "as_numbers", "missing_cells"]
+__all__ = ["BadRow", "CategoryColumn", "NumberColumn", "TableInputs", "as_numbers", "as_text", "missing_cells"]
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
 """Cells, in lower case, that hold no value."""
@@ -78,7 +78,7 @@ class CategoryColumn:
 
     def encode(self, column: Column) -> NDArray[np.float64]:
         """Indicators, (rows, values)."""
-        cells = _as_text(column)
+        cells = as_text(column)
         missing = missing_cells(column)
         fill = _filled(self.name, self.fill, missing) if missing.any() else None
         place = {value: index for index, value in enumerate(self.values)}
@@ -127,16 +127,16 @@ class TableInputs:
             raise ValueError("no column is left to learn from: all are constant; add columns that vary")
         return TableInputs(used, tuple(name for name, column in fitted.items() if column is None))
 
-    def encode(self, table: Table) -> Tensor:
+    def encode_table(self, table: Table) -> Tensor:
         """Prepare rows with the stored statistics: float32 (rows, inputs).
 
         Raises:
             ValueError: if columns are missing from the table, or values where none are filled in.
         """
         known = {column.name for column in self.columns}
-        absent = [column.name for column in self.columns if column.name not in table.columns]
+        absent = [repr(column.name) for column in self.columns if column.name not in table.columns]
         if absent:
-            odd = [name for name in table.columns if name not in known | set(self.dropped)]
+            odd = [repr(name) for name in table.columns if name not in known | set(self.dropped)]
             more = f"; not expected: {_listed(odd)}" if odd else ""
             raise ValueError(
                 f"the table does not have the columns of the training data; missing: {_listed(absent)}{more}. "
@@ -202,9 +202,16 @@ def as_numbers(name: str, column: Column) -> NDArray[np.float64]:
     bad = np.abs(values) > LARGEST
     if bad.any():
         row = int(bad.nonzero()[0][0])
-        problem = f"{_as_text(column)[row][:40]!r} is infinite or beyond 3.4e38: correct it, or leave the row out"
+        problem = f"{as_text(column)[row][:40]!r} is infinite or beyond 3.4e38: correct it, or leave the row out"
         raise BadRow(f"column {name!r}, ", row, problem)
     return values
+
+
+def as_text(column: Column) -> list[str]:
+    """The cells as text: a whole number without a point."""
+    if not isinstance(column, np.ndarray):
+        return column
+    return [str(int(value)) if value.is_integer() else repr(value) for value in column.tolist()]
 
 
 def missing_cells(column: Column) -> NDArray[np.bool_]:
@@ -228,7 +235,7 @@ def _fitted(name: str, column: Column, impute: bool) -> NumberColumn | CategoryC
             return None
         mean, std = float(present.mean()), float(present.std())
         return NumberColumn(name, mean, std, mean if impute else None)
-    cells, missing = _as_text(column), missing_cells(column)
+    cells, missing = as_text(column), missing_cells(column)
     counts = Counter(cell for cell, gone in zip(cells, missing, strict=True) if not gone)
     if len(counts) > MOST_CATEGORIES:
         raise ValueError(
@@ -245,7 +252,7 @@ def _refuse_missing(table: Table) -> None:
     gaps = [f"{name!r} ({count} of {len(table)} rows)" for name, count in counts.items() if count]
     if gaps:
         raise ValueError(
-            f"values are missing in {_listed(gaps, quote=False)}: fill them in, remove those rows, or pass --impute to "
+            f"values are missing in {_listed(gaps)}: fill them in, remove those rows, or pass --impute to "
             "fill in the mean (numbers) or the most frequent value (text)"
         )
 
@@ -257,12 +264,6 @@ def _filled(name: str, fill: float | str | None, missing: NDArray[np.bool_]) -> 
     return fill
 
 
-def _as_text(column: Column) -> list[str]:
-    if not isinstance(column, np.ndarray):
-        return column
-    return [str(int(value)) if value.is_integer() else repr(value) for value in column.tolist()]
-
-
 def _is_number(cell: str) -> bool:
     try:
         float(cell)
@@ -271,6 +272,5 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _listed(names: list[str], quote: bool = True) -> str:
-    shown = [repr(name) if quote else name for name in names[:8]]
-    return ", ".join(shown) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

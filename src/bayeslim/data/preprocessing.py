@@ -80,9 +80,8 @@ class Preprocessing:
             for x, _ in array_chunks(path, rows):
                 yield len(x), partial(_images_of_array, images, x)
         else:
-            encode = self.inputs.encode if isinstance(self.inputs, TableInputs) else self.inputs.encode_table
             for table in table_chunks(path, rows):
-                yield len(table), partial(encode, table)
+                yield len(table), partial(self.inputs.encode_table, table)
 
     def prepared(self, path: Path, rows: int = 65536) -> Iterator[Tensor]:
         """New inputs from a file, piece by piece, prepared for the network; see `pieces`.
@@ -111,8 +110,7 @@ class Preprocessing:
                     f"{', '.join(one_line(name, 40) for name in list(table.columns)[:8])}"
                 )
             if len(table):
-                encode = self.inputs.encode if isinstance(self.inputs, TableInputs) else self.inputs.encode_table
-                xs.append(encode(table))
+                xs.append(self.inputs.encode_table(table))
                 ys.append(self.target.encode(table.columns[self.target.name]))
         if not xs:
             raise ValueError(f"{path} has no rows")

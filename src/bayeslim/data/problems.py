@@ -122,7 +122,7 @@ def from_table(
     if fitted_target.task == "regression":
         fitted_target = Target.fitted(target, table.take(parts[0]).columns[target], "regression")
     inputs = TableInputs.fitted(inputs_only.take(parts[0]), impute)
-    pairs = [(inputs.encode(t := table.take(part)), fitted_target.encode(t.columns[target])) for part in parts]
+    pairs = [(inputs.encode_table(t := table.take(part)), fitted_target.encode(t.columns[target])) for part in parts]
     notes = [_sizes(parts), _task_note(fitted_target, task is not None)]
     categories = [column.name for column in inputs.columns if isinstance(column, CategoryColumn)]
     notes.append(f"inputs: {len(inputs.columns) - len(categories)} columns of numbers, standardised")

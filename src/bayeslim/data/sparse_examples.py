@@ -6,6 +6,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from bayeslim.data.synthetic import generator_for
+
 Ex1Variant = Literal["code", "paper", "sun"]
 
 
@@ -68,10 +70,7 @@ def sparse_regression(
     """
     if example not in (1, 2, 3):
         raise ValueError(f"`example` must be 1, 2 or 3, got {example!r}: pass one of them")
-    if n < 1:
-        raise ValueError(f"`n` must be at least 1, got {n}: pass the number of rows to draw")
-    if not 0 <= seed < 2**63:
-        raise ValueError(f"`seed` must be from 0 to 2^63 - 1, got {seed}: pass e.g. 0")
+    generator = generator_for(n, seed)
     if variant is not None and example != 1:
         raise ValueError(
             f"`variant` must be left out for example {example}, got {variant!r}: only example 1 was "
@@ -80,7 +79,6 @@ def sparse_regression(
     if variant is not None and variant not in _EXAMPLE_1_SECOND_TERMS:
         known = ", ".join(map(repr, _EXAMPLE_1_SECOND_TERMS))
         raise ValueError(f"`variant` must be one of {known}, got {variant!r}: pass one of them")
-    generator = torch.Generator().manual_seed(seed)
     inputs = 2000 if example == 2 else 1000
     shared = torch.randn(n, 1, generator=generator)
     x = torch.randn(n, inputs, generator=generator).add_(shared).mul_(0.5**0.5)

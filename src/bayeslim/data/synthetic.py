@@ -40,7 +40,7 @@ def moons(n: int, noise: float = 0.1, seed: int = 0, shift: tuple[float, float] 
         >>> x.shape, y.bincount().tolist()
         (torch.Size([1000, 2]), [500, 500])
     """
-    generator = _generator(n, seed)
+    generator = generator_for(n, seed)
     _check_noise(noise)
     y = (torch.arange(n) >= (n + 1) // 2).long()
     angle = math.pi * torch.rand(n, generator=generator)
@@ -73,7 +73,7 @@ def dissertation_curve(n: int = 500, train: int = 40, noise: float = 0.02, seed:
         >>> data.x_train.shape, data.x_test.shape
         (torch.Size([40, 1]), torch.Size([460, 1]))
     """
-    generator = _generator(n, seed)
+    generator = generator_for(n, seed)
     _check_noise(noise)
     if not 0 < train < n:
         raise ValueError(f"`train` must be between 1 and n - 1 = {n - 1}, got {train}: pass e.g. 40")
@@ -105,7 +105,7 @@ def blundell_curve(n: int, noise: float = 0.02, seed: int = 0) -> Samples:
         >>> x.shape, y.shape
         (torch.Size([100, 1]), torch.Size([100, 1]))
     """
-    generator = _generator(n, seed)
+    generator = generator_for(n, seed)
     _check_noise(noise)
     x = 0.5 * torch.rand(n, 1, generator=generator)
     return Samples(x, _curve(x, noise * torch.randn(n, 1, generator=generator)))
@@ -116,7 +116,8 @@ def _curve(x: Tensor, e: Tensor) -> Tensor:
     return x + 0.3 * inside.sin() + 0.3 * (2 * inside).sin() + e
 
 
-def _generator(n: int, seed: int) -> torch.Generator:
+def generator_for(n: int, seed: int) -> torch.Generator:
+    """A generator that starts from `seed`; a ValueError where that or the number of points makes no sense."""
     if n < 1:
         raise ValueError(f"`n` must be at least 1, got {n}: pass the number of points to draw")
     if not 0 <= seed < 2**63:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayeslim.data.columns import as_numbers, is_numeric, missing_cells
+from bayeslim.data.columns import as_numbers, as_text, is_numeric, missing_cells
 from bayeslim.data.tables import Column
 
 __all__ = ["Target", "Task"]
@@ -123,10 +123,7 @@ class Target:
 
 def _labels(column: Column) -> list[str]:
     """Cells as class names; 1, 1.0 and "1.0" are the same class."""
-    if not is_numeric(column):
-        return list(column)  # pyright: ignore[reportArgumentType]
-    values = as_numbers("target", column).tolist()
-    return [str(int(value)) if value.is_integer() else repr(value) for value in values]
+    return as_text(as_numbers("target", column) if is_numeric(column) else column)
 
 
 def _order(label: str) -> tuple[float, str]:

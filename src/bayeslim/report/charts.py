@@ -10,7 +10,6 @@ import numpy as np
 from bayeslim.report.content import (
     Band,
     Boundary,
-    Content,
     Coverage,
     Draws,
     Entropies,
@@ -79,8 +78,7 @@ def sparsity(curves: Training) -> str:
 
 def pruning_chart(pruning: Pruning, score: str) -> tuple[str, list[float]]:
     """Score against how many times fewer weights are left, with a line for the slider and its place at each point."""
-    points = pruning.points
-    fewer = [pruning.weights / max(1, point.weights) for point in points]
+    points, fewer = pruning.points, pruning.fewer
     kept, random = [point.scores[score] for point in points], [point.random[score] for point in points]
     chart = Chart(
         f"{score} against the number of weights left",
@@ -226,11 +224,6 @@ def boundary(found: Boundary, features: list[str]) -> list[Figure]:
             chart.dots([x], [y], label % 10, radius=1.8)
         charts.append((caption, chart.markup()))
     return charts
-
-
-def headline(content: Content) -> str:
-    """The score that readers ask for first."""
-    return "accuracy" if content.task == "classes" else "rmse"
 
 
 LABELS = {"accuracy": "accuracy", "rmse": "root mean squared error", "nll": "negative log-likelihood"}

@@ -18,7 +18,7 @@ from bayeslim.randomness import derived_seed
 from bayeslim.report.content import Content, Coverage, Draws, Entropies, Names, Observed, Origin, Reliability, Training
 from bayeslim.report.gallery import gallery
 from bayeslim.report.judging import Judged, as_classes, judge
-from bayeslim.report.planes import band_of, boundary_of
+from bayeslim.report.planes import MOST_POINTS, band_of, boundary_of
 from bayeslim.report.shrinking import layers_of, pruning_of
 from bayeslim.report.units import in_target_unit
 from bayeslim.training.history import History
@@ -28,8 +28,6 @@ __all__ = ["collect", "shuffled_features"]
 Pair = tuple[Tensor, Tensor]
 BINS = 20
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
-MOST_POINTS = 400
-"""Points of a scatter plot."""
 
 
 def collect(

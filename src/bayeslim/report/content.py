@@ -116,6 +116,11 @@ class Pruning:
     test: dict[str, float]
     """Test scores of the network pruned there."""
 
+    @property
+    def fewer(self) -> list[float]:
+        """All weights over those that are left, at each point."""
+        return [self.weights / max(1, point.weights) for point in self.points]
+
 
 @dataclass(frozen=True)
 class Reliability:
@@ -261,3 +266,8 @@ class Content:
     coverage: Coverage | None
     boundary: Boundary | None
     origin: Origin
+
+    @property
+    def headline(self) -> Literal["accuracy", "rmse"]:
+        """The score that readers ask for first."""
+        return "accuracy" if self.task == "classes" else "rmse"

@@ -60,7 +60,7 @@ def embedded_json(value: Any) -> str:
 
 def _charts(content: Content) -> dict[str, Any]:
     """Every chart that applies, by the name the template knows it by; the others are empty."""
-    score = charts.headline(content)
+    score = content.headline
     pruning_chart, places = charts.pruning_chart(content.pruning, score) if content.pruning else ("", [])
     steps = words.slider_steps(content)
     return {

@@ -24,6 +24,7 @@ SIDE = 72
 MARGIN = 0.35
 """How far beyond the training data to look, in parts of their range."""
 MOST_POINTS = 400
+"""Points of a scatter plot."""
 
 
 def band_of(

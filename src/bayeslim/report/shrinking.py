@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bayeslim.analysis.low_rank import explained_variance
-from bayeslim.layers.base import BayesLayer
+from bayeslim.analysis.low_rank import named_spectra
 from bayeslim.likelihoods.base import Likelihood, remember_likelihood_
 from bayeslim.predictive.evaluate import evaluate
 from bayeslim.predictive.inputs import input_batches
@@ -126,13 +125,11 @@ def layers_of(model: nn.Module) -> dict[str, Spectra]:
         (4, 8)
     """
     found: dict[str, Spectra] = {}
-    for name, layer in model.named_modules():
-        if isinstance(layer, BayesLayer):
-            deviations = layer.weight.variance().sqrt().flatten(1).double().cpu()
-            mean, scale = (
-                explained_variance(part)[:RANKS].tolist() for part in (layer.weight.mean().flatten(1), deviations)
-            )
-            found[name] = Spectra(mean, scale, _blocks(deviations.numpy()))
+    spectra = named_spectra(model)
+    for name, layer in bayes_layers(model).items():
+        mean, scale = (part[:RANKS].tolist() for part in (spectra[name].mean, spectra[name].scale))
+        deviations = layer.weight.variance().sqrt().flatten(1).double().cpu().numpy()
+        found[name] = Spectra(mean, scale, _blocks(deviations))
     return found
 
 

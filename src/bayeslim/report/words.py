@@ -109,7 +109,7 @@ def _honesty(content: Content) -> str:
 def _size(content: Content) -> str:
     assert content.pruning is not None
     pruning, point = content.pruning, content.pruning.points[content.pruning.chosen]
-    name = "accuracy" if content.task == "classes" else "rmse"
+    name = content.headline
     shown = percent if name == "accuracy" else number
     before, after = shown(content.scores[name]), shown(pruning.test[name])
     change = f"stays at {after}" if before == after else f"is {after} instead of {before}"

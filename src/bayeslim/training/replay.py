@@ -8,10 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Replayed", "ReplayedUpdates"]
+__all__ = ["Replayed", "ReplayedUpdates", "allow_plain_steps_"]
 
 WARM_UP = 3
 """Runs of a function before it is captured as a CUDA graph, as torch advises."""
+
+
+def allow_plain_steps_(optimizer: torch.optim.Optimizer) -> None:
+    """Keep torch from warning of the few plain steps of a capturable optimiser that come before the capture."""
+    optimizer._warned_capturable_if_run_uncaptured = True  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class Replayed:

@@ -22,7 +22,7 @@ from bayeslim.predictive.vectorised import cannot_vectorise
 from bayeslim.training.batches import single_rows_explained
 from bayeslim.training.compiling import compiled
 from bayeslim.training.elbo import KLScaling, Nelbo, nelbo
-from bayeslim.training.replay import Replayed
+from bayeslim.training.replay import Replayed, allow_plain_steps_
 
 __all__ = ["Objective", "Stack", "StackStepper", "check_alike"]
 
@@ -173,8 +173,7 @@ class StackStepper:
         self.lrs = self.base_lrs.clone()
         groups = [{"params": members, "lr": lr} for members, lr in zip(rates.values(), self.lrs, strict=True)]
         self.optimizer = torch.optim.Adam(groups, fused=True, capturable=x.is_cuda)
-        # Else torch warns of the few steps that come before the capture.
-        self.optimizer._warned_capturable_if_run_uncaptured = True  # pyright: ignore[reportAttributeAccessIssue]
+        allow_plain_steps_(self.optimizer)
         self.beta = torch.zeros(len(lr), device=x.device)
         self.sums = torch.zeros(4, len(lr), dtype=torch.float64, device=x.device)
         self.count = 0

@@ -20,7 +20,7 @@ from bayeslim.training.batches import Batch, single_rows_explained
 from bayeslim.training.compiling import compiled
 from bayeslim.training.elbo import KLScaling, Nelbo, nelbo
 from bayeslim.training.ranks import Ranks, weighted
-from bayeslim.training.replay import ReplayedUpdates
+from bayeslim.training.replay import ReplayedUpdates, allow_plain_steps_
 from bayeslim.training.sharding import check_sharded, clip_, local
 
 __all__ = ["Stepper"]
@@ -207,5 +207,4 @@ def _make_capturable_(optimizer: torch.optim.Optimizer, device: torch.device, au
                 "pass e.g. optimizer=partial(torch.optim.Adam, lr=1e-3, capturable=True)"
             )
         group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=device).clone()
-    # Else torch warns of the few steps that come before the capture.
-    optimizer._warned_capturable_if_run_uncaptured = True  # pyright: ignore[reportAttributeAccessIssue]
+    allow_plain_steps_(optimizer)

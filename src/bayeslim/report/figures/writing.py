@@ -51,14 +51,14 @@ def _network(content: Content) -> dict[str, Figure]:
         if content.training.sparsity:
             found["sparsity"] = network.sparsity(content.training.epochs, content.training.sparsity)
     if content.pruning:
-        name = "accuracy" if content.task == "classes" else "rmse"
+        name, fewer = content.headline, content.pruning.fewer
         points, chosen = content.pruning.points, content.pruning.points[content.pruning.chosen]
         found["pruning_curve"] = network.pruning_curve(
-            [content.pruning.weights / max(1, point.weights) for point in points],
+            fewer,
             [point.scores[name] for point in points],
             [point.random[name] for point in points],
             content.pruning.unpruned[name],
-            content.pruning.weights / max(1, chosen.weights),
+            fewer[content.pruning.chosen],
             name,
         )
         bars = {
