@@ -374,5 +374,5 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     dissertation.main(["--merge", *map(str, files), "--out", str(both)])
     assert list(json.loads(both.read_text())["config"]["parts"]) == ["mnist", "moons"]
     assert "4 runs" in capsys.readouterr().out.splitlines() and len(json.loads(both.read_text())["runs"]) == 8
-    dissertation.main(["--quick", "--parts", "moons", "--seeds", "5"])
+    dissertation.main(["--quick", "--parts", "moons", "--seeds", "5-5"])
     assert CALLS[-2:] == [("a", (5,)), ("b", (5,))]

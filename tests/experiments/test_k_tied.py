@@ -117,7 +117,7 @@ def test_the_stored_results_are_of_this_code() -> None:
 
 def test_the_command_line_runs_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "mine.json"
-    arguments = ["--quick", "--epochs", "2", "--seeds", "5", "--samples", "3", "--out", str(out), "--ranks"]
+    arguments = ["--quick", "--epochs", "2", "--seeds", "5-5", "--samples", "3", "--out", str(out), "--ranks"]
     k_tied.main([*arguments, "2"])
     assert "mnist 2-tied seed 5: nelbo " in capsys.readouterr().out
     first = json.loads(out.read_text())

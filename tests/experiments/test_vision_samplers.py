@@ -138,7 +138,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     """Two processes, joined; the settings that were given are those of the record."""
     for method in ("cvadam", "sgd"):
         file = str(tmp_path / f"{method}.json")
-        options = ["--methods", method, "--seeds", "3", "--epochs", "2", "--lr", "0.2", "--batch-size", "32"]
+        options = ["--methods", method, "--seeds", "3-3", "--epochs", "2", "--lr", "0.2", "--batch-size", "32"]
         samplers.main(["--quick", "--eager", *options, "--out", file])
         config = json.loads(Path(file).read_text())["config"]
         assert (config["seeds"], config["epochs"], config["lr"], config["batch_size"]) == ([3], 2, 0.2, 32)

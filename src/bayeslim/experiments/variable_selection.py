@@ -27,6 +27,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from bayeslim.data.sparse_examples import Ex1Variant, sparse_regression
+from bayeslim.experiments.arguments import add_seeds
 from bayeslim.experiments.record import write_record
 from bayeslim.feature_selection import Recipe
 from bayeslim.feature_selection.selection import selection_errors, zero_part
@@ -166,7 +167,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--example", type=int, choices=[1, 2, 3], default=1)
     parser.add_argument("--variant", choices=["code", "paper", "sun"], default=None, help="which function of example 1")
-    parser.add_argument("--seeds", type=int, default=10, help="number of data sets")
+    add_seeds(parser, default=range(10), what="data sets")
     parser.add_argument("--restarts", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=None, help="default: the paper's")
     parser.add_argument("--device", default="cpu")
@@ -174,9 +175,7 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     config = EXAMPLES[chosen.example]
     recipe = config.recipe if chosen.epochs is None else replace(config.recipe, epochs=chosen.epochs)
-    config = replace(
-        config, recipe=recipe, variant=chosen.variant, seeds=tuple(range(chosen.seeds)), restarts=chosen.restarts
-    )
+    config = replace(config, recipe=recipe, variant=chosen.variant, seeds=tuple(chosen.seeds), restarts=chosen.restarts)
     console = Console()
     record = run(config, chosen.device, console)
     console.print(table(record), markup=False)

@@ -31,7 +31,7 @@ import torch
 from rich.console import Console
 
 from bayeslim.data.tabular import UCI_NAMES
-from bayeslim.experiments.arguments import common_parser
+from bayeslim.experiments.arguments import add_seeds, common_parser
 from bayeslim.experiments.comparison.data import IMAGES, SMALL, Case, image_cases, parts, uci_cases
 from bayeslim.experiments.comparison.judge import costs, judged, validation_nll
 from bayeslim.experiments.comparison.methods import METHODS
@@ -150,7 +150,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--data", choices=("uci", *IMAGES), default="uci")
     parser.add_argument("--sets", nargs="+", choices=UCI_NAMES, default=list(SMALL), help="which UCI sets")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--seeds", "--splits", dest="seeds", type=int, nargs="+", default=None, help="default 0 1 2")
+    add_seeds(parser, "--splits", what="seeds or splits, by default 3,")
     parser.add_argument("--epochs", type=int, default=None)
     chosen = parser.parse_args(arguments)
     console = Console()

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 import torch
 from rich.console import Console
 
-from bayeslim.experiments.arguments import common_parser
+from bayeslim.experiments.arguments import add_seeds, common_parser
 from bayeslim.experiments.dissertation.networks import STARTS, Networks
 from bayeslim.experiments.dissertation.regression import Curve
 from bayeslim.experiments.dissertation.reviews import Reviews
@@ -208,7 +208,7 @@ def main(arguments: list[str] | None = None) -> None:
         quick="two seeds at a size that takes seconds",
         out="JSON file to write, and to resume from",
     )
-    parser.add_argument("--seeds", type=int, nargs="+", default=None)
+    add_seeds(parser)
     parser.add_argument("--objectives", nargs="+", choices=("elbo", *STARTS), help="of mnist, fashion-mnist and moons")
     parser.add_argument("--parts", nargs="+", default=list(QUICK.parts), choices=list(QUICK.parts))
     chosen = parser.parse_args(arguments)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from bayeslim.experiments.arguments import add_seeds
 from bayeslim.experiments.command import carry_out, resumable_parser
 from bayeslim.experiments.k_tied.cifar import Cifar10, Cifar100
 from bayeslim.experiments.k_tied.imdb import Imdb
@@ -19,7 +20,6 @@ __all__ = ["PARTS", "main"]
 PARTS: dict[str, type[Part]] = {part.name: part for part in (Mnist, Cifar10, Cifar100, Imdb, Resnet)}
 """Name -> settings of the part."""
 SETTINGS: dict[str, dict[str, Any]] = {
-    "seeds": {"type": int, "nargs": "+"},
     "ranks": {"type": int, "nargs": "+", "help": "0 is mean-field"},
     "epochs": {"type": int},
     "samples": {"type": int, "help": "weight samples of a score"},
@@ -38,6 +38,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = resumable_parser(k_tied.__doc__, root="mnist/, cifar10/, cifar-100-binary/ or imdb/")
     parser.add_argument("--part", default="mnist", choices=PARTS)
     settings = parser.add_argument_group("settings", "instead of the part's own, where it has them")
+    add_seeds(settings)
     for name, options in SETTINGS.items():
         settings.add_argument(f"--{name.replace('_', '-')}", **options)
     chosen = parser.parse_args(arguments)

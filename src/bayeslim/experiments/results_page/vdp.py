@@ -228,7 +228,7 @@ DEEP: tuple[Entry, ...] = (
     Entry(
         "vdp_cifar",
         "VDP++: ResNet-18 on CIFAR-10",
-        "bayeslim reproduce vdp-cifar --seeds 0 --epochs 8 --batch-size 256 --ramp 3 "
+        "bayeslim reproduce vdp-cifar --seeds 1 --epochs 8 --batch-size 256 --ramp 3 "
         "--samples 10 --root DATA --device cuda",
         deep_table,
         cifar,
@@ -237,7 +237,7 @@ DEEP: tuple[Entry, ...] = (
     Entry(
         "vdp_vit",
         "VDP++: a small vision transformer on MNIST",
-        "bayeslim reproduce vdp-vit --seeds 0 1 2 --root DATA --device cuda",
+        "bayeslim reproduce vdp-vit --seeds 3 --root DATA --device cuda",
         deep_table,
         vit,
         vit_notes,

@@ -30,7 +30,7 @@ import torch
 from rich.console import Console
 
 import bayeslim as bl
-from bayeslim.experiments.arguments import common_parser
+from bayeslim.experiments.arguments import add_seeds, common_parser
 from bayeslim.experiments.record import write_record
 from bayeslim.experiments.samplers.methods import METHODS, Config, Data, Outcome
 from bayeslim.experiments.samplers.table import table
@@ -98,7 +98,7 @@ def load_images(root: Path | None, device: str) -> tuple[Data, Data]:
 def main(arguments: list[str] | None = None) -> None:
     """Run the experiment from the command line."""
     parser = common_parser(__doc__, root="mnist/", quick="one seed, four epochs of a thousand images")
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(Config.seeds))
+    add_seeds(parser, default=Config.seeds)
     parser.add_argument("--methods", nargs="+", default=list(Config.methods), choices=Config.methods)
     parser.add_argument("--epochs", type=int, default=Config.epochs)
     chosen = parser.parse_args(arguments)

@@ -39,7 +39,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bayeslim.experiments.arguments import common_parser
+from bayeslim.experiments.arguments import add_seeds, common_parser
 from bayeslim.experiments.record import begun, check_joinable, write_record
 from bayeslim.experiments.sparse_vd.finish import finished
 from bayeslim.experiments.sparse_vd.recipes import FINISHES, GOALS, PAPER, RECIPES, TOLERANCE, USUAL, Recipe
@@ -159,7 +159,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--network", default=Config.network, choices=RECIPES)
     parser.add_argument("--recipes", nargs="+", default=None, help="of the network, see RECIPES; default: all")
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(Config.seeds))
+    add_seeds(parser, default=Config.seeds)
     parser.add_argument("--epochs", type=int, default=None, help="instead of the recipes' own; ramps shrink with them")
     parser.add_argument(
         "--finishes", nargs="+", default=None, choices=FINISHES, help=f"default: {' '.join(USUAL)}; vgg: two"

@@ -35,7 +35,7 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.analysis import SNRS, infidelity, magnitude_curve, noise_sweep, sensitivity_max
-from bayeslim.experiments.arguments import common_parser
+from bayeslim.experiments.arguments import add_seeds, common_parser
 from bayeslim.experiments.record import write_record
 from bayeslim.experiments.vdp.table import table
 from bayeslim.full_covariance import full_covariance
@@ -244,7 +244,7 @@ def load_images(root: Path | None, device: str) -> tuple[tuple[Tensor, Tensor], 
 def main(arguments: list[str] | None = None) -> None:
     """Run the experiment from the command line."""
     parser = common_parser(__doc__, root="mnist/ and fashion-mnist/", quick="one seed, one epoch of a thousand images")
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(Config.seeds))
+    add_seeds(parser, default=Config.seeds)
     parser.add_argument("--methods", nargs="+", default=list(Config.methods), choices=Config.methods)
     parser.add_argument("--epochs", type=int, default=Config.epochs)
     parser.add_argument("--costs", action="store_true", help="measure one training step of each method, and stop")

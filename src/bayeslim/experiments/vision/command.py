@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from bayeslim.experiments.arguments import add_seeds
 from bayeslim.experiments.command import carry_out, resumable_parser
 from bayeslim.experiments.training import PRECISIONS
 from bayeslim.experiments.vision.experiment import ImageExperiment
@@ -35,7 +36,7 @@ def command(
     parser.add_argument("--eager", dest="graph", action="store_false", help="without CUDA graphs")
     settings = parser.add_argument_group("settings", "instead of the experiment's own")
     settings.add_argument("--methods", nargs="+", choices=kind.known)
-    settings.add_argument("--seeds", type=int, nargs="+")
+    add_seeds(settings)
     settings.add_argument("--precision", choices=PRECISIONS)
     for name in ("epochs", "batch_size", *kind.settings):
         settings.add_argument(f"--{name.replace('_', '-')}", type=type(getattr(kind, name)))
