@@ -25,7 +25,7 @@ def record() -> dict[str, Any]:
 
 def test_the_record(record: dict[str, Any]) -> None:
     assert set(record) == {"config", "device", "torch", "paper", "support", "runs"}
-    assert record["config"] == dataclasses.asdict(CONFIG) and record["support"] == [0, 1, 2, 3]
+    assert record["config"] == json.loads(json.dumps(dataclasses.asdict(CONFIG))) and record["support"] == [0, 1, 2, 3]
     assert [(part["method"], part["seed"]) for part in record["runs"]] == [
         (method, seed) for method in ("DFP", "DPF") for seed in (5, 6, 7)
     ]
@@ -44,7 +44,33 @@ def test_the_record(record: dict[str, Any]) -> None:
 
 
 def test_runs_are_reproducible(record: dict[str, Any]) -> None:
-    assert run(CONFIG)["runs"] == record["runs"]
+    again = run(CONFIG)
+    assert [one["restarts"] for one in again["runs"]] == [one["restarts"] for one in record["runs"]]
+
+
+def test_a_run_goes_on_where_it_stopped(record: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    saved: list[dict[str, Any]] = []
+    half = record | {"runs": [one for one in record["runs"] if one["method"] == "DFP"]}
+    whole = run(CONFIG, earlier=json.loads(json.dumps(half)), save=lambda found: saved.append(dict(found)))
+    assert len(saved) == 1 and whole["runs"][:3] == half["runs"]
+    assert [one["restarts"] for one in whole["runs"]] == [one["restarts"] for one in record["runs"]]
+    monkeypatch.setattr(variable_selection, "fit_stack", lambda *args, **options: pytest.fail("trained again"))
+    assert run(CONFIG, earlier=whole)["runs"] == whole["runs"]
+    with pytest.raises(ValueError, match="`restarts` is 2 in one and 1 in another"):
+        run(dataclasses.replace(CONFIG, restarts=1), earlier=whole)
+
+
+def test_the_quick_form_learns(tmp_path: Path) -> None:
+    """A hundred epochs explain most of what no network at all would leave, by few of the inputs."""
+    out = tmp_path / "record.json"
+    variable_selection.main(["--quick", "--example", "1", "--out", str(out)])
+    written = json.loads(out.read_text())
+    assert written["config"]["seeds"] == [0, 1] and [one["seed"] for one in written["runs"]] == [0, 1, 0, 1]
+    config = Config(train_rows=1200, test_rows=200, seeds=(0, 1))
+    _, (_, y), _ = load(config, "cpu")
+    for one in written["runs"]:
+        only = one["restarts"][0]
+        assert only["score"] < 0.6 * y[one["seed"]].square().mean().item() and len(only["selected"]) < 200
 
 
 def test_settings_are_those_of_the_notebooks() -> None:

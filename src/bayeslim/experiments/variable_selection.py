@@ -10,15 +10,17 @@ restarts the one with the smallest loss on held-out training rows is chosen. "si
 The paper's code for DPF is not public. Here one input per epoch and network may come back, in the first three quarters
 of the run (see `SpikeAndSlab`): without these limits hundreds of correlated inputs come back at once, and stay.
 
+Results are written after each of the two, and a run with the same --out goes on where it stopped.
+
 The paper has 5 and 4 selected inputs swapped between examples 1 and 3: the supports are x1..x5, x1..x5 and x1..x4.
 """
 
 from __future__ import annotations
 
-import argparse
+import json
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from statistics import mean
 from typing import Any, Literal
 
@@ -27,14 +29,14 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from bayeslim.data.sparse_examples import Ex1Variant, sparse_regression
-from bayeslim.experiments.arguments import add_seeds
-from bayeslim.experiments.record import write_record
+from bayeslim.experiments.arguments import add_seeds, common_parser
+from bayeslim.experiments.record import Record, begun, check_joinable, write_record
 from bayeslim.feature_selection import Recipe
 from bayeslim.feature_selection.selection import selection_errors, zero_part
 from bayeslim.feature_selection.stack import Task, fit_stack, inputs_used, network_of, stack_losses, stacked_mlp
 from bayeslim.randomness import derived_seed, seeded
 
-__all__ = ["EXAMPLES", "PAPER", "Config", "main", "run", "table"]
+__all__ = ["EXAMPLES", "PAPER", "Config", "main", "merged", "run", "table"]
 
 Example = Literal[1, 2, 3]
 
@@ -90,17 +92,45 @@ def load(config: Config, device: str) -> tuple[tuple[Tensor, Tensor], tuple[Tens
     return parts[0], parts[1], support
 
 
-def run(config: Config, device: str = "cpu", console: Console | None = None) -> dict[str, Any]:
-    """DFP and DPF for all seeds and restarts of one example; returns a JSON-able record."""
+METHODS = ("DFP", "DPF")
+
+
+def run(
+    config: Config,
+    device: str = "cpu",
+    *,
+    earlier: Record | None = None,
+    save: Callable[[Record], None] = lambda record: None,
+    console: Console | None = None,
+) -> Record:
+    """DFP and DPF for all seeds and restarts of one example.
+
+    Args:
+        config: settings.
+        device: where to train.
+        earlier: a record of this configuration; a method that it holds is not run again.
+        save: called with the record after every method.
+        console: where to say how long it took.
+
+    Returns:
+        A record for JSON.
+
+    Raises:
+        ValueError: if `earlier` was made with other settings.
+    """
     (x, y), test, support = load(config, device)
+    facts = {"config": asdict(config), "paper": PAPER[config.example], "support": support}
+    record = begun(facts, torch.device(device), earlier, merged)
     held = max(1, round(config.held_out * config.train_rows))
-    runs: list[dict[str, Any]] = []
-    for method in ("DFP", "DPF"):
+    for method in METHODS:
+        if any(one["method"] == method for one in record["runs"]):
+            continue
         start = time.perf_counter()
         recipe = replace(config.recipe, feedback=method == "DPF")
         with seeded(config.seeds[0]):
             stack = stacked_mlp((x.shape[2], *config.hidden, 1), len(config.seeds), config.restarts).to(device)
         fit_stack(stack, x[:, held:], y[:, held:], config.task, recipe, seed=config.seeds[0], progress=True)
+        seconds = time.perf_counter() - start
         losses = stack_losses(stack, x[:, :held], y[:, :held], config.task).cpu()
         scores = _scores(stack, *test, config.task)
         used = inputs_used(stack).cpu()
@@ -120,27 +150,31 @@ def run(config: Config, device: str = "cpu", console: Console | None = None) -> 
                     }
                 )
             chosen = int(losses[number].nan_to_num(torch.inf).argmin())
-            runs.append({"method": method, "seed": seed, "chosen": chosen, "restarts": restarts})
+            facts = {"method": method, "seed": seed, "seconds_of_all": seconds, "chosen": chosen}
+            record["runs"].append(facts | {"restarts": restarts})
+        save(record)
         if console is not None:
-            console.print(f"example {config.example} {method}: {time.perf_counter() - start:.0f} s")
-    return {
-        "config": asdict(config),
-        "device": device,
-        "torch": torch.__version__,
-        "paper": PAPER[config.example],
-        "support": support,
-        "runs": runs,
-    }
+            console.print(f"example {config.example} {method}: {seconds:.0f} s")
+    return record
 
 
-def table(record: dict[str, Any]) -> str:
+def merged(records: Sequence[Record]) -> Record:
+    """One record with the methods of all, the first of each; a ValueError where their settings differ."""
+    first, *others = records
+    for other in others:
+        check_joinable(first["config"], other["config"], ())
+    runs = {(one["method"], one["seed"]): one for record in reversed(records) for one in record["runs"]}
+    return first | {"runs": [runs[key] for key in sorted(runs)]}
+
+
+def table(record: Record) -> str:
     """The results beside the paper's, as Markdown; means over seeds, and on how many the support is found exactly."""
     score = "accuracy %" if record["config"]["example"] == 3 else "MSE"
     lines = [f"| method | {score} | FDR | FNDR | inputs | exact | sparsity |", "|---|---|---|---|---|---|---|"]
     for name, values in record["paper"].items():
         lines.append(f"| {name} (paper) | {' | '.join(f'{value:g}' for value in values)} | | |")
     count = record["config"]["restarts"]
-    for method in ("DFP", "DPF"):
+    for method in METHODS:
         runs = [run for run in record["runs"] if run["method"] == method]
         for label, index in ((f"best of {count}", "chosen"), ("single", None)):
             rows = [run["restarts"][0 if index is None else run[index]] for run in runs]
@@ -164,22 +198,32 @@ def _scores(stack: nn.Sequential, x: Tensor, y: Tensor, task: Task) -> Tensor:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one example from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = common_parser(__doc__, root="nothing: the data are simulated", quick="two data sets, few rows and epochs")
     parser.add_argument("--example", type=int, choices=[1, 2, 3], default=1)
     parser.add_argument("--variant", choices=["code", "paper", "sun"], default=None, help="which function of example 1")
-    add_seeds(parser, default=range(10), what="data sets")
+    add_seeds(parser, default=Config.seeds, what="data sets")
     parser.add_argument("--restarts", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=None, help="default: the paper's")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--out", type=Path, default=None, help="JSON file to write")
     chosen = parser.parse_args(arguments)
-    config = EXAMPLES[chosen.example]
-    recipe = config.recipe if chosen.epochs is None else replace(config.recipe, epochs=chosen.epochs)
-    config = replace(config, recipe=recipe, variant=chosen.variant, seeds=tuple(chosen.seeds), restarts=chosen.restarts)
     console = Console()
-    record = run(config, chosen.device, console)
+    if chosen.merge:
+        record = merged([json.loads(file.read_text()) for file in chosen.merge])
+        write_record(chosen.out, record)
+    else:
+        config = EXAMPLES[chosen.example]
+        config = replace(config, variant=chosen.variant, seeds=tuple(chosen.seeds), restarts=chosen.restarts)
+        if chosen.quick:
+            few = {"train_rows": 1200, "test_rows": 200, "seeds": config.seeds[:2], "restarts": 1}
+            config = replace(
+                config, recipe=replace(config.recipe, epochs=100, batch_size=100, cycles=2, warm_up=50), **few
+            )
+        if chosen.epochs is not None:
+            config = replace(config, recipe=replace(config.recipe, epochs=chosen.epochs))
+        earlier = json.loads(chosen.out.read_text()) if chosen.out is not None and chosen.out.exists() else None
+        record = run(
+            config, chosen.device, earlier=earlier, save=lambda found: write_record(chosen.out, found), console=console
+        )
     console.print(table(record), markup=False)
-    write_record(chosen.out, record)
 
 
 if __name__ == "__main__":
