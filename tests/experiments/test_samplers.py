@@ -42,7 +42,7 @@ def record() -> dict[str, Any]:
 
 def test_the_record(record: dict[str, Any]) -> None:
     assert set(record) == {"config", "device", "torch", "paper", "runs"}
-    assert record["config"] == dataclasses.asdict(CONFIG)
+    assert record["config"] == json.loads(json.dumps(dataclasses.asdict(CONFIG)))
     assert [run["method"] for run in record["runs"]] == list(CONFIG.methods) == list(METHODS)
     for run in record["runs"]:
         assert set(run["single"]) == {"accuracy", "nll", "ece"} <= set(run)
@@ -50,6 +50,24 @@ def test_the_record(record: dict[str, Any]) -> None:
         assert run["dense"]["weights"] == WEIGHTS
         assert run["compacted"]["weights"] <= WEIGHTS
     json.dumps(record)
+
+
+def test_a_run_goes_on_where_it_stopped(record: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    small = dataclasses.replace(CONFIG, methods=("sgd", "sm-95"))
+    half = record | {"runs": record["runs"][:1]}
+    trained: list[str] = []
+    known = {name: METHODS[name] for name in small.methods}
+
+    def remembered(name: str) -> Any:
+        return lambda *arguments: (trained.append(name), known[name](*arguments))[1]
+
+    for name in known:
+        monkeypatch.setitem(METHODS, name, remembered(name))
+    saved: list[int] = []
+    whole = samplers.run(small, images(), earlier=half, save=lambda found: saved.append(len(found["runs"])))
+    assert trained == ["sm-95"] and saved == [2] and whole["runs"][0] == half["runs"][0]
+    with pytest.raises(ValueError, match="`epochs` is 4 in one and 5 in another"):
+        samplers.run(dataclasses.replace(small, epochs=5), images(), earlier=half)
 
 
 def test_networks_learn(record: dict[str, Any]) -> None:

@@ -91,6 +91,13 @@ def test_full_covariances_train_and_predict_like_any_network() -> None:
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
 
 
+def test_a_run_goes_on_where_it_stopped(record: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vdp, "fitted", lambda *args, **options: pytest.fail("trained again"))
+    assert vdp.run(CONFIG, images(), earlier=record)["runs"] == record["runs"]
+    with pytest.raises(pytest.fail.Exception, match="trained again"):
+        vdp.run(CONFIG, images())
+
+
 def test_results_of_several_processes_are_joined(record: dict[str, Any], tmp_path: Path) -> None:
     files: list[str] = []
     for method in CONFIG.methods:

@@ -198,7 +198,8 @@ def _scores(stack: nn.Sequential, x: Tensor, y: Tensor, task: Task) -> Tensor:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one example from the command line."""
-    parser = common_parser(__doc__, root="nothing: the data are simulated", quick="two data sets, few rows and epochs")
+    quick, out = "two data sets, few rows and epochs", "JSON file to write, and to go on from"
+    parser = common_parser(__doc__, root="nothing: the data are simulated", quick=quick, out=out)
     parser.add_argument("--example", type=int, choices=[1, 2, 3], default=1)
     parser.add_argument("--variant", choices=["code", "paper", "sun"], default=None, help="which function of example 1")
     add_seeds(parser, default=Config.seeds, what="data sets")

@@ -15,6 +15,7 @@ The convolutional LeNet of Caffe (430 500 weights), standardised inputs, batch 1
 - sm-95: sparse momentum, 95 % of the weights absent from the first step to the last.
 
 Each is scored as a whole on the test images, and as the one network it ends with, which is compacted and measured.
+Results are written after every run, and a run with the same --out goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ from __future__ import annotations
 import copy
 import json
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 
 import bayeslim as bl
 from bayeslim.experiments.arguments import add_seeds, common_parser
-from bayeslim.experiments.record import write_record
+from bayeslim.experiments.method_runs import all_runs, merged
+from bayeslim.experiments.record import Record, write_record
 from bayeslim.experiments.samplers.methods import METHODS, Config, Data, Outcome
 from bayeslim.experiments.samplers.table import table
 from bayeslim.predictive import Snapshots
@@ -45,21 +47,26 @@ PAPER = {
 """The paper has no MNIST; these are its nearest numbers (table 1)."""
 
 
-def run(config: Config, images: tuple[Data, Data], console: Console | None = None) -> dict[str, Any]:
-    """All methods and seeds on (train, test); returns a JSON-able record."""
+def run(
+    config: Config,
+    images: tuple[Data, Data],
+    *,
+    earlier: Record | None = None,
+    save: Callable[[Record], None] = lambda record: None,
+    console: Console | None = None,
+) -> Record:
+    """All methods and seeds on (train, test), see `all_runs`."""
     train, test = images
-    runs: list[dict[str, Any]] = []
-    for method in config.methods:
-        for seed in config.seeds:
-            start = time.perf_counter()
-            outcome = METHODS[method](config, train, seed)
-            seconds = time.perf_counter() - start
-            runs.append({"method": method, "seed": seed, "seconds": seconds} | judged(config, outcome, test))
-            if console is not None:
-                console.print(f"{method} seed {seed}: {runs[-1]}", markup=False)
-    device = train[0].device
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    return {"config": asdict(config), "device": name, "torch": torch.__version__, "paper": PAPER, "runs": runs}
+
+    def measured(method: str, seed: int) -> dict[str, Any]:
+        start = time.perf_counter()
+        outcome = METHODS[method](config, train, seed)
+        found = {"seconds": time.perf_counter() - start} | judged(config, outcome, test)
+        if console is not None:
+            console.print(f"{method} seed {seed}: {found}", markup=False)
+        return found
+
+    return all_runs(config, PAPER, train[0].device, measured, earlier=earlier, save=save)
 
 
 def judged(config: Config, outcome: Outcome, test: Data) -> dict[str, Any]:
@@ -97,15 +104,16 @@ def load_images(root: Path | None, device: str) -> tuple[Data, Data]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the experiment from the command line."""
-    parser = common_parser(__doc__, root="mnist/", quick="one seed, four epochs of a thousand images")
+    quick = "one seed, four epochs of a thousand images"
+    parser = common_parser(__doc__, root="mnist/", quick=quick, out="JSON file to write, and to go on from")
     add_seeds(parser, default=Config.seeds)
     parser.add_argument("--methods", nargs="+", default=list(Config.methods), choices=Config.methods)
     parser.add_argument("--epochs", type=int, default=Config.epochs)
     chosen = parser.parse_args(arguments)
     console = Console()
     if chosen.merge:
-        records = [json.loads(file.read_text()) for file in chosen.merge]
-        record = records[0] | {"runs": [one for part in records for one in part["runs"]]}
+        record = merged([json.loads(file.read_text()) for file in chosen.merge])
+        write_record(chosen.out, record)
     else:
         config = Config(tuple(chosen.methods), tuple(chosen.seeds), chosen.epochs)
         images = load_images(chosen.root, chosen.device)
@@ -113,9 +121,11 @@ def main(arguments: list[str] | None = None) -> None:
             config = Config(config.methods, (0,), 4, members=2, samples=10)
             (x, y), (x_test, y_test) = images
             images = (x[:1000], y[:1000]), (x_test[:200], y_test[:200])
-        record = run(config, images, console)
+        earlier = json.loads(chosen.out.read_text()) if chosen.out is not None and chosen.out.exists() else None
+        record = run(
+            config, images, earlier=earlier, save=lambda found: write_record(chosen.out, found), console=console
+        )
     console.print(table(record), markup=False)
-    write_record(chosen.out, record)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ Epifano et al. 2024, IEEE Access):
 
 Each network is scored on the test images, under noise of -6 to 40 dB, with its smallest weights removed, and by the
 Infidelity and Sensitivity-Max of its input gradients. `--costs` measures time and memory of a training step instead.
+Results are written after every run, and a run with the same --out goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from torch import Tensor, nn
 import bayeslim as bl
 from bayeslim.analysis import SNRS, infidelity, magnitude_curve, noise_sweep, sensitivity_max
 from bayeslim.experiments.arguments import add_seeds, common_parser
-from bayeslim.experiments.record import write_record
+from bayeslim.experiments.method_runs import all_runs, merged
+from bayeslim.experiments.record import Record, write_record
 from bayeslim.experiments.vdp.table import table
 from bayeslim.full_covariance import full_covariance
 from bayeslim.gaussian import Gaussian
@@ -119,26 +121,27 @@ def way(method: str) -> dict[str, Any]:
 def run(
     config: Config,
     images: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor], Tensor],
+    *,
+    earlier: Record | None = None,
+    save: Callable[[Record], None] = lambda record: None,
     console: Console | None = None,
-) -> dict[str, Any]:
-    """All methods and seeds on (train, test, outliers); returns a JSON-able record."""
+) -> Record:
+    """All methods and seeds on (train, test, outliers), see `all_runs`."""
     train, test, outliers = images
-    runs: list[dict[str, Any]] = []
-    for method in config.methods:
-        for seed in config.seeds:
-            started = time.perf_counter()
-            with seeded(seed):
-                model = build(config, method).to(train[0].device)
-            fitted(config, method, model, train, seed)
-            record = {"method": method, "seed": seed, **judged(config, method, model, test, outliers)}
-            record["seconds"] = time.perf_counter() - started
-            runs.append(record)
-            if console is not None:
-                shown = {key: round(record[key], 4) for key in ("accuracy", "nll", "ece", "seconds")}
-                console.print(f"{method} seed {seed}: {shown}")
-    device = train[0].device
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    return {"config": asdict(config), "device": name, "torch": torch.__version__, "paper": PAPER, "runs": runs}
+
+    def measured(method: str, seed: int) -> dict[str, Any]:
+        started = time.perf_counter()
+        with seeded(seed):
+            model = build(config, method).to(train[0].device)
+        fitted(config, method, model, train, seed)
+        found = judged(config, method, model, test, outliers)
+        found["seconds"] = time.perf_counter() - started
+        if console is not None:
+            shown = {key: round(found[key], 4) for key in ("accuracy", "nll", "ece", "seconds")}
+            console.print(f"{method} seed {seed}: {shown}")
+        return found
+
+    return all_runs(config, PAPER, train[0].device, measured, earlier=earlier, save=save)
 
 
 def fitted(config: Config, method: str, model: nn.Module, train: tuple[Tensor, Tensor], seed: int) -> None:
@@ -243,7 +246,8 @@ def load_images(root: Path | None, device: str) -> tuple[tuple[Tensor, Tensor], 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the experiment from the command line."""
-    parser = common_parser(__doc__, root="mnist/ and fashion-mnist/", quick="one seed, one epoch of a thousand images")
+    quick, out = "one seed, one epoch of a thousand images", "JSON file to write, and to go on from"
+    parser = common_parser(__doc__, root="mnist/ and fashion-mnist/", quick=quick, out=out)
     add_seeds(parser, default=Config.seeds)
     parser.add_argument("--methods", nargs="+", default=list(Config.methods), choices=Config.methods)
     parser.add_argument("--epochs", type=int, default=Config.epochs)
@@ -252,11 +256,10 @@ def main(arguments: list[str] | None = None) -> None:
     console = Console()
     if chosen.merge:
         records = [json.loads(file.read_text()) for file in chosen.merge]
+        trained = [part for part in records if "runs" in part]
         record = {key: value for part in reversed(records) for key, value in part.items()}
-        record["runs"] = [one for part in records for one in part.get("runs", [])]
-        if record["runs"]:
-            methods = [name for name in Config.methods if any(one["method"] == name for one in record["runs"])]
-            record["config"] = record["config"] | {"methods": methods}
+        record |= merged(trained) if trained else {}
+        write_record(chosen.out, record)
     else:
         config = Config(tuple(chosen.methods), tuple(chosen.seeds), chosen.epochs)
         images = load_images(chosen.root, chosen.device)
@@ -269,10 +272,13 @@ def main(arguments: list[str] | None = None) -> None:
         if chosen.costs:
             ratio = _pass_ratio(build(config, "vdp").to(chosen.device), images[0][0][: config.batch_size])
             record = {**machine(chosen.device), "costs": costs(config, images[0]), "pass_over_det": ratio}
+            write_record(chosen.out, record)
         else:
-            record = run(config, images, console)
+            earlier = json.loads(chosen.out.read_text()) if chosen.out is not None and chosen.out.exists() else None
+            record = run(
+                config, images, earlier=earlier, save=lambda found: write_record(chosen.out, found), console=console
+            )
     console.print(table(record), markup=False)
-    write_record(chosen.out, record)
 
 
 if __name__ == "__main__":
