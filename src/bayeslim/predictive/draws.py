@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bayeslim.estimators import Bias, weight_sample
+from bayeslim.estimators import Bias, independent_draws, mean_only, weight_sample
 from bayeslim.gaussian import Gaussian
 from bayeslim.layers.base import BayesLayer
 from bayeslim.ops import LinearOp, Op
@@ -45,6 +45,8 @@ class Plan:
     """Layers that draw outputs while the network runs, and how many numbers that takes."""
     vectorises: bool
     """Whether `torch.vmap` can follow the network."""
+    instead: tuple[BayesLayer, ...] = ()
+    """Layers set to `independent_draws` that must draw weights in this network, see `planned`."""
 
     @property
     def shapes(self) -> list[torch.Size]:
@@ -64,6 +66,10 @@ def planned(model: nn.Module, x: Tensor | Gaussian, samples: int, few: bool) -> 
     for all examples instead, where that is faster: ahead as well if its input is the same in all networks, as that of
     the first layer is, and otherwise when the network runs. Their joint distribution is the same.
 
+    Outputs that are drawn independently are right for one vector per example and one use of the weight. A layer that
+    sees several rows of one example, such as tokens that the network's own code has put into one batch, or whose weight
+    is used twice in a pass, draws weights instead.
+
     Args:
         model: the network, with the estimators as they are set.
         x: the batch.
@@ -71,6 +77,10 @@ def planned(model: nn.Module, x: Tensor | Gaussian, samples: int, few: bool) -> 
         few: whether all examples can run together, so that outputs may be drawn.
     """
     layers = [module for module in model.modules() if isinstance(module, BayesLayer)]
+    instead = _dependent(model, layers, x[:1])
+    if instead:
+        with replaced([(layer, "estimator", weight_sample) for layer in instead]):
+            return replace(planned(model, x, samples, few), instead=tuple(instead))
     linear = [layer for layer in layers if layer.estimator is weight_sample and _is_factorised_linear(layer)]
     trial = _tried(model, layers, linear, x if few and linear else x[:1])
     weights = dict.fromkeys(trial.draws)
@@ -112,6 +122,24 @@ def replaced(methods: list[tuple[nn.Module, str, Callable[..., Any]]]) -> Iterat
 def realised(x: Tensor | Gaussian) -> Tensor:
     """The inputs, drawn where they are uncertain."""
     return x.rsample() if isinstance(x, Gaussian) else x
+
+
+def _dependent(model: nn.Module, layers: list[BayesLayer], example: Tensor | Gaussian) -> list[BayesLayer]:
+    """Layers set to `independent_draws` whose outputs depend on each other beyond that, found by a pass."""
+    noted = [layer for layer in layers if layer.estimator is independent_draws]
+    if not noted:
+        return []
+    uses: Counter[Posterior] = Counter()
+    rows: Counter[BayesLayer] = Counter()
+
+    def seen(layer: BayesLayer, weight: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
+        uses.update([weight])
+        rows[layer] = max(rows[layer], len(x) if x.ndim > 1 else 1)
+        return mean_only(weight, op, x, bias)
+
+    with replaced([(layer, "estimator", partial(seen, layer)) for layer in noted]):
+        model(realised(example))
+    return [layer for layer in noted if rows[layer] > 1 or uses[layer.weight] > 1]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bayeslim.estimators import weight_sample
 from bayeslim.gaussian import Gaussian
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.predictive.draws import planned, realised, replaced
@@ -73,7 +74,8 @@ def predict_by_sampling(
         with replaced([(draw.module, draw.method, partial(_given, value)) for draw, value in drawn]):
             return one_tensor(model(realised(block)))
 
-    with replaced([(layer, "estimator", draw_jointly) for layer in plan.jointly]):
+    chosen = dict.fromkeys(plan.instead, weight_sample) | dict.fromkeys(plan.jointly, draw_jointly)
+    with replaced([(layer, "estimator", estimator) for layer, estimator in chosen.items()]):
         return predict_by_networks(run, networks(), size, x, likelihood, room)
 
 

@@ -12,7 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from bayeslim.divergence import is_sharded
-from bayeslim.estimators import flipout, independent_draws, local_reparam, mean_only, moments, taylor_moments
+from bayeslim.estimators import (
+    clipped_reparam,
+    flipout,
+    independent_draws,
+    local_reparam,
+    mean_only,
+    moments,
+    taylor_moments,
+)
 from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.gaussian import Gaussian
 from bayeslim.layers.base import BayesLayer
@@ -58,10 +66,10 @@ def predict(
     nor on the size of `x`, only the result does. The network is put in evaluation mode meanwhile (BatchNorm and
     dropout), which has no influence on the sampling of weights.
 
-    Linear layers on plain vectors draw their outputs, everything else draws weights: local
-    reparameterisation and flipout would lose the correlation between positions and with it most of the
-    variance of pooled outputs. Layers set to `mean_only` stay so. A network that `torch.vmap` cannot run, such as one
-    around a plain `nn.LSTM`, is sampled in a loop instead: slower, with the same distribution.
+    Linear layers that see one vector per example, once, draw their outputs; everything else draws weights: local
+    reparameterisation and flipout would lose the correlation between positions, tokens or uses of a weight, and with it
+    most of the variance of pooled outputs. Layers set to `mean_only` stay so. A network that `torch.vmap` cannot run,
+    such as one around a plain `nn.LSTM`, is sampled in a loop instead: slower, with the same distribution.
 
     Args:
         model: network, Bayesian or not; or snapshots of one, each of which counts once whatever `samples` says.
@@ -216,12 +224,16 @@ def _from_moments(likelihood: Likelihood, mean: Tensor, epistemic: Tensor, aleat
     return Prediction(mean, epistemic, aleatoric, entropy, entropy - certain, likelihood)
 
 
+FOR_TRAINING = (local_reparam, clipped_reparam, flipout, moments, taylor_moments)
+"""Estimators in whose place samples are drawn by `independent_draws`, from the posterior as it is."""
+
+
 @contextmanager
 def _estimating(model: nn.Module, method: Method, estimator: Callable[..., Any] | None) -> Iterator[None]:
     """Set the estimators that `method` calls for."""
     fixed = {"mean": mean_only, "moments": moments, "taylor": taylor_moments}.get(method, estimator)
     with using(model, fixed) if fixed is not None else nullcontext():
         noisy = [m for m in model.modules() if isinstance(m, BayesLayer)] if fixed is None else []
-        swapped = [m for m in noisy if m.estimator in (local_reparam, flipout, moments, taylor_moments)]
+        swapped = [m for m in noisy if m.estimator in FOR_TRAINING]
         with replaced([(layer, "estimator", independent_draws) for layer in swapped]):
             yield
