@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from bayeslim.experiments.record import begun, check_joinable, united, write_record
+from bayeslim.cli import main
+from bayeslim.experiments.record import begun, check_joinable, made_by, united, write_record
 
 
 def test_a_record_comes_back_and_folders_are_made(tmp_path: Path) -> None:
@@ -48,3 +49,30 @@ def test_a_record_begins_with_facts_and_the_runs_of_an_earlier_one() -> None:
     assert first == {"config": {"seeds": [0, 1]}, "device": "cpu", "torch": torch.__version__, "runs": []}
     earlier = first | {"runs": [{"seed": 0}]}
     assert begun({"config": {}}, torch.device("cpu"), earlier, lambda records: records[0])["runs"] == [{"seed": 0}]
+
+
+def test_a_record_tells_the_commands_that_made_it(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    with made_by("bayeslim reproduce vdp --seeds 1"):
+        write_record(file, {"runs": [1]})
+        write_record(file, {"runs": [1, 2]})
+    assert json.loads(file.read_text()) == {"runs": [1, 2], "commands": ["bayeslim reproduce vdp --seeds 1"]}
+    earlier = json.loads(file.read_text())
+    record = begun({"config": {}}, torch.device("cpu"), earlier, lambda records: records[1] | {"runs": [1, 2]})
+    with made_by("bayeslim reproduce vdp --seeds 2"):
+        write_record(file, record)
+    assert [line[-1] for line in json.loads(file.read_text())["commands"]] == ["1", "2"]
+    write_record(file, {"runs": []})
+    assert "commands" not in json.loads(file.read_text())
+
+
+def test_reproduce_tells_what_was_typed_without_places(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    options = ["--quick", "--seeds", "1", "--root", str(tmp_path), "--example", "2", "--out", str(file)]
+    assert main(["reproduce", "variable-selection", *options, "--restarts", "1"]) == 0
+    record = json.loads(file.read_text())
+    said = "bayeslim reproduce variable-selection --quick --seeds 1 --example 2 --restarts 1"
+    assert record["commands"] == [said]
+    both = tmp_path / "b.json"
+    assert main(["reproduce", "variable-selection", "--merge", str(file), str(file), "--out", str(both)]) == 0
+    assert json.loads(both.read_text()) == record

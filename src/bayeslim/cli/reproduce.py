@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from contextlib import nullcontext
 
 __all__ = ["EXPERIMENTS", "main"]
 
@@ -42,6 +43,9 @@ EXPERIMENTS: dict[str, tuple[str, str]] = {
 }
 """Experiment -> its module, whose `main` takes the arguments, and what it is."""
 
+PLACES = ("--out", "--root", "--checkpoints")
+"""Options that name a file or folder."""
+
 USAGE = """usage: bayeslim reproduce list
        bayeslim reproduce NAME [OPTIONS]     (NAME --help lists the options)
 
@@ -61,4 +65,18 @@ def main(args: list[str]) -> None:
         from bayeslim.named_models import check_name
 
         check_name("experiment", args[0], EXPERIMENTS)
-    importlib.import_module(EXPERIMENTS[args[0]][0]).main(args[1:])
+    from bayeslim.experiments.record import made_by
+
+    with nullcontext() if "--merge" in args else made_by(_without_places(args)):
+        importlib.import_module(EXPERIMENTS[args[0]][0]).main(args[1:])
+
+
+def _without_places(args: list[str]) -> str:
+    """The command as anyone could type it: without folders and files of this machine."""
+    shown, place = ["bayeslim reproduce"], False
+    for word in args:
+        if word.startswith("--"):
+            place = word.split("=")[0] in PLACES
+        if not place:
+            shown.append(word)
+    return " ".join(shown)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import torch
 
 from bayeslim.storage import write_atomically
 
-__all__ = ["Record", "begun", "check_joinable", "united", "write_record"]
+__all__ = ["Record", "begun", "check_joinable", "made_by", "united", "write_record"]
 
 Record = dict[str, Any]
 """What JSON can hold: settings, facts, and a list of runs."""
@@ -38,7 +40,28 @@ def begun(
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     record = {**facts, "device": name, "torch": torch.__version__, "runs": []}
     record = json.loads(json.dumps(record))  # tuples are lists, as in a record that was read
-    return record if earlier is None else merged([earlier, record])
+    if earlier is None:
+        return record
+    known = {"commands": earlier["commands"]} if "commands" in earlier else {}
+    return merged([earlier, record]) | known
+
+
+_command: ContextVar[str | None] = ContextVar("command", default=None)
+
+
+@contextmanager
+def made_by(command: str) -> Iterator[None]:
+    """Let the records that are written inside tell the command that made them, beside those of earlier runs.
+
+    Example:
+        >>> with made_by("bayeslim reproduce vdp --seeds 5"):
+        ...     write_record(Path("results/mine.json"), {"runs": []})
+    """
+    token = _command.set(command)
+    try:
+        yield
+    finally:
+        _command.reset(token)
 
 
 def write_record(path: Path | None, record: Record) -> None:
@@ -54,6 +77,8 @@ def write_record(path: Path | None, record: Record) -> None:
     Example:
         >>> write_record(Path("results/mine.json"), {"accuracy": 98.4})
     """
+    if (command := _command.get()) is not None:
+        record = {**record, "commands": list(dict.fromkeys([*record.get("commands", []), command]))}
     if path is not None:
         write_atomically(path, (json.dumps(record, indent=1) + "\n").encode())
 
