@@ -1,6 +1,7 @@
 """Descriptions build the same network again, and nothing else."""
 
 import copy
+import inspect
 import json
 import resource
 from typing import Any
@@ -9,9 +10,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bayeslim import layers, likelihoods, ops, posteriors, priors
-from bayeslim.architecture import OPS, PLAIN, build, build_likelihood, describe, describe_likelihood
-from bayeslim.estimators import independent_draws, local_reparam, mean_only
+from bayeslim import estimators, layers, likelihoods, ops, posteriors, priors
+from bayeslim.architecture import (
+    ESTIMATORS,
+    LIKELIHOODS,
+    OPS,
+    PLAIN,
+    POSTERIORS,
+    PRIORS,
+    build,
+    build_likelihood,
+    describe,
+    describe_likelihood,
+)
+from bayeslim.estimators import local_reparam, mean_only
 from bayeslim.models.mlp import Sin
 from bayeslim.select import Select
 from bayeslim.using import using
@@ -125,7 +137,6 @@ def test_what_cannot_be_rebuilt_is_not_described() -> None:
         layers.Linear(2, 2, prior=OwnPrior()),
         layers.Linear(2, 2, posterior=OwnPosterior),
         layers.Linear(2, 2, bias_posterior=OwnPosterior),
-        layers.Linear(2, 2, estimator=independent_draws),
         custom_estimator,
     ):
         assert describe(model) is None, model
@@ -300,3 +311,29 @@ def test_ops_are_the_ones_described() -> None:
     """An op that is added to the library must be added to the description too."""
     known = {op for op in vars(ops).values() if isinstance(op, type) and issubclass(op, ops.Op)}
     assert set(OPS.values()) == known - {ops.Op}
+
+
+@pytest.mark.parametrize(
+    ("table", "package", "base"),
+    [
+        (PRIORS, priors, priors.Prior),
+        (POSTERIORS, posteriors, posteriors.Posterior),
+        (LIKELIHOODS, likelihoods, likelihoods.Likelihood),
+    ],
+)
+def test_all_members_of_the_library_are_described(table: dict[str, Any], package: Any, base: type) -> None:
+    public = {getattr(package, name) for name in package.__all__}
+    assert set(table.values()) == {kind for kind in public if isinstance(kind, type) and issubclass(kind, base)} - {
+        base
+    }
+
+
+def test_all_estimators_are_described() -> None:
+    """Estimators are the functions of the module that take a posterior, an op, an input and a bias."""
+    public = [getattr(estimators, name) for name in estimators.__all__]
+    functions = [member for member in public if inspect.isfunction(member)]
+    taking = {f.__name__ for f in functions if [*inspect.signature(f).parameters] == ["posterior", "op", "x", "bias"]}
+    assert set(ESTIMATORS) == taking
+    for estimator in ESTIMATORS.values():
+        again = rebuilt(layers.Linear(2, 2, estimator=estimator))
+        assert isinstance(again, layers.Linear) and again.estimator is estimator

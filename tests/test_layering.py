@@ -43,6 +43,7 @@ ORDER = [
     "schedules",
     "storage",
     "architecture",
+    "parts",
     "saving",
     "optim",
     "predictive",

@@ -7,8 +7,9 @@ hostile description can neither run code nor exhaust the memory.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from dataclasses import asdict
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, is_dataclass
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from bayeslim.models.mlp import Sin
 from bayeslim.posteriors.base import Posterior
 from bayeslim.select import Select
 
-__all__ = ["build", "build_likelihood", "describe", "describe_likelihood", "describe_parts"]
+__all__ = ["build", "build_likelihood", "describe", "describe_layer", "describe_likelihood"]
 
 Description = dict[str, Any]
 
@@ -103,6 +104,8 @@ ESTIMATORS = _by_name(
     estimators.clipped_reparam,
     estimators.flipout,
     estimators.moments,
+    estimators.taylor_moments,
+    estimators.independent_draws,
 )
 LIKELIHOODS = _by_name(
     likelihoods.Categorical,
@@ -134,26 +137,10 @@ def describe(module: nn.Module) -> Description | None:
         if getattr(module, "weight", None) is not None and module.bias is None:
             arguments["bias"] = False
         return {"torch": type(module).__name__, "arguments": arguments}
-    if isinstance(module, layers.BayesLayer) and LAYERS.get(type(module).__name__) is type(module):
-        return _describe_layer(module)
+    if isinstance(module, layers.BayesLayer):
+        description = describe_layer(module)
+        return description if _is_known(description) else None
     return None
-
-
-def describe_parts(model: nn.Module) -> dict[str, Description]:
-    """Describe the largest parts of `model`, by name, that `build` can make; none if layers share a parameter.
-
-    Example:
-        >>> list(describe_parts(nn.ModuleDict({"head": nn.Linear(2, 1)})))
-        ['head']
-    """
-    if len(list(model.named_parameters(remove_duplicate=False))) > len(list(model.parameters())):
-        return {}
-    parts: dict[str, Description] = {}
-    for name, module in model.named_children():
-        description = describe(module)
-        found = describe_parts(module) if description is None else {"": description}
-        parts |= {f"{name}.{inner}".removesuffix("."): part for inner, part in found.items()}
-    return parts
 
 
 def build(description: Description) -> nn.Module:
@@ -200,36 +187,58 @@ def build_likelihood(description: Description) -> likelihoods.Likelihood:
         raise ValueError(f"the stored likelihood is not valid: {type(error).__name__} {error}") from error
 
 
-def _describe_layer(layer: layers.BayesLayer) -> Description | None:
+def describe_layer(layer: layers.BayesLayer) -> Description:
+    """Describe a Bayesian layer, things not listed here by names with a dot, which `build` refuses.
+
+    Example:
+        >>> describe_layer(layers.Linear(2, 1))["weight"]["prior"]
+        ['Normal', {'mean': 0.0, 'std': 1.0}, {}]
+    """
     parts: list[Description] = []
     for outer, prior in layer.posteriors_and_priors():
         posterior = unmasked(outer)
-        if POSTERIORS.get(type(posterior).__name__) is not type(posterior):
-            return None
-        if PRIORS.get(type(prior).__name__) is not type(prior):
-            return None
         buffers = {name: list(buffer.shape) for name, buffer in prior.named_buffers()}
         parts.append(
             {
                 "shape": list(posterior.mean().shape),
-                "posterior": [type(posterior).__name__, posterior.config()],
+                "posterior": [_name(type(posterior), POSTERIORS), _plain(posterior.config())],
                 "masked": isinstance(outer, Masked),
-                "prior": [type(prior).__name__, prior.config(), buffers],
+                "prior": [_name(type(prior), PRIORS), _plain(prior.config()), buffers],
             }
         )
-    estimator = getattr(layer.estimator, "__name__", "")
-    if ESTIMATORS.get(estimator) is not layer.estimator:
-        return None
     bias: Any = None
     if layer.bias is not None:
         bias = parts[1] if isinstance(layer.bias, Posterior) else list(layer.bias.shape)
+    options = _plain(asdict(layer.op)) if is_dataclass(layer.op) else None
     return {
-        "bayes": type(layer).__name__,
-        "op": [type(layer.op).__name__, asdict(layer.op)],  # pyright: ignore[reportArgumentType]
+        "bayes": _name(type(layer), LAYERS),
+        "op": [_name(type(layer.op), OPS), options],
         "weight": parts[0],
         "bias": bias,
-        "estimator": estimator,
+        "estimator": _name(layer.estimator, ESTIMATORS),
     }
+
+
+def _name(member: Any, known: Mapping[str, Any]) -> str:
+    """The name in `known`, or one with a dot, which is in none."""
+    name = getattr(member, "__name__", "")
+    if known.get(name) is member:
+        return name
+    return f"own.{name or type(member).__name__}"  # a `functools.partial` has no name; modules may be renamed
+
+
+def _plain(config: Any) -> Any:
+    """The settings as JSON gives them back; None if it cannot, as may be of a class of one's own."""
+    try:
+        return json.loads(json.dumps(config))
+    except (TypeError, ValueError):
+        return None
+
+
+def _is_known(layer: Description) -> bool:
+    parts = [layer["weight"], *([layer["bias"]] if isinstance(layer["bias"], dict) else [])]
+    names = [layer["bayes"], layer["op"][0], layer["estimator"]]
+    return not any("." in name for name in names + [part[key][0] for part in parts for key in ("posterior", "prior")])
 
 
 def _build_layer(description: Description) -> layers.BayesLayer:

@@ -10,12 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayeslim.architecture import build, build_likelihood, describe, describe_likelihood, describe_parts
+from bayeslim.architecture import build, build_likelihood, describe, describe_likelihood
 from bayeslim.divergence import is_sharded
 from bayeslim.likelihoods.base import Likelihood, remember_likelihood_, remembered_likelihood
+from bayeslim.parts import describe_heads, describe_parts, take_heads_, take_parts_, tied_names, undone_on_error
 from bayeslim.storage import read_tensors, write_tensors
 
 __all__ = ["check_state", "load", "load_state_", "prefixed", "save", "unprefixed"]
+
+ADVICE = (
+    "make `model` as it was when it was saved; if it was Bayesian, convert it first by bl.bayesianize_ with the same "
+    "posterior and prior"
+)
 
 
 def save(model: nn.Module, path: str | os.PathLike[str], likelihood: Likelihood | None = None) -> None:
@@ -47,7 +53,7 @@ def save(model: nn.Module, path: str | os.PathLike[str], likelihood: Likelihood 
     tensors = prefixed("model", model.state_dict())
     facts = {"kind": "model", "architecture": describe(model), "likelihood": None}
     if facts["architecture"] is None:
-        facts["parts"] = describe_parts(model)
+        facts |= {"parts": describe_parts(model), "heads": describe_heads(model), "tied": tied_names(model)}
     if likelihood is not None:
         facts["likelihood"] = describe_likelihood(likelihood)
         tensors |= prefixed("likelihood", likelihood.state_dict())
@@ -60,15 +66,17 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> nn.Mod
     Args:
         path: the file.
         model: load into this network, which must have the same structure; its layers may be plain, or not pruned and
-            compacted yet: those that bayeslim knows are replaced where the stored ones differ. None builds a new
-            network from the stored architecture.
+            compacted yet. What the file says of them wins: posteriors, masks, priors and estimators come from it, as
+            do the layers that bayeslim knows where they differ. None builds a new network from the stored
+            architecture.
 
     Returns:
         The network, on the CPU if it was built here, its likelihood remembered for `predict`.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if the file is damaged, is not a saved network, or does not fit `model`.
+        ValueError: if the file is damaged, is not a saved network, does not fit `model`, or had a prior, posterior or
+            estimator of a class of your own that `model` lacks. `model` is then unchanged.
 
     Example:
         >>> predict(load("net.safetensors"), x)
@@ -86,10 +94,10 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> nn.Mod
             )
         model = build(facts["architecture"])
     state = unprefixed("model", tensors)
-    if not built and facts.get("parts") and _problems(model.state_dict(), state):
-        _take_parts_(model, facts["parts"], state, file)
+    if built:
+        load_state_(model, state, file, assign=True)
     else:
-        load_state_(model, state, file, assign=built)
+        _load_into_(model, facts, state, file)
     if facts.get("likelihood") is not None:
         likelihood = build_likelihood(facts["likelihood"])
         load_state_(likelihood, unprefixed("likelihood", tensors), file, assign=True)
@@ -97,25 +105,67 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> nn.Mod
     return model
 
 
-def _take_parts_(model: nn.Module, parts: Any, state: Mapping[str, Tensor], file: Path) -> None:
-    """Replace parts of `model` by those described, and load `state`; nothing changes if it does not fit then."""
+def _load_into_(model: nn.Module, facts: Mapping[str, Any], state: Mapping[str, Tensor], file: Path) -> None:
+    """Give `model` the layers that the file describes, and load `state`; nothing changes if it does not fit then."""
+    before = model.state_dict(keep_vars=True)
+    fits = not _problems(before, state)
+    with undone_on_error(model):
+        if facts.get("architecture") is not None:
+            build(facts["architecture"])  # refuses what is not valid
+            take_parts_(model, {"": facts["architecture"]}, resize=False)
+        elif facts.get("parts"):
+            take_parts_(model, _valid_parts(model, facts["parts"], file))
+            take_heads_(model, facts.get("heads"))
+        own = model.state_dict(keep_vars=True)
+        problems = _problems(own, state) or _ties(own, state, facts.get("tied"))
+        _refuse(problems, file, ADVICE)
+    if not fits:
+        _assign_(model, own, state)
+        return
+    for name, tensor in own.items():
+        if tensor.is_meta:  # inside a new posterior or prior: with the tensor that the old one had
+            parent, _, last = name.rpartition(".")
+            owner = model.get_submodule(parent)
+            (owner._parameters if last in owner._parameters else owner._buffers)[last] = before[name]  # pyright: ignore[reportArgumentType]
+    with torch.no_grad():
+        model.load_state_dict(dict(state), strict=True)
+
+
+def _assign_(model: nn.Module, own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+    """Put the tensors of `state` in place of those of `model`, those that are one tensor as one."""
+    device = next((tensor.device for tensor in own.values() if not tensor.is_meta), torch.device("cpu"))
+    new: dict[int, Tensor] = {}
+    for name, tensor in own.items():
+        value = nn.Parameter(state[name], tensor.requires_grad) if isinstance(tensor, nn.Parameter) else state[name]
+        new.setdefault(id(tensor), value)
+    model.load_state_dict({name: new[id(tensor)] for name, tensor in own.items()}, strict=True, assign=True)
+    model.to(device)
+
+
+def _valid_parts(model: nn.Module, parts: Any, file: Path) -> dict[str, Any]:
+    """The parts that `model` has, none inside another."""
     places = [name for name, _ in model.named_modules() if name in parts] if isinstance(parts, dict) else [""]
     if "" in places or any(a.startswith(f"{b}.") for a in places for b in places):
         raise ValueError(f"{file} holds a list of parts that is not valid: it may be damaged; restore it from a copy")
-    built = {name: build(parts[name]).train(model.training) for name in places}
-    others = {
-        name: tensor
-        for name, tensor in model.state_dict().items()
-        if not any(name.startswith(f"{part}.") for part in built)
-    }
-    inside = {f"{name}.{key}": value for name, part in built.items() for key, value in part.state_dict().items()}
-    _refuse(_problems(others | inside, state), file)
-    device = next(iter([*model.parameters(), *model.buffers()]), torch.empty(0)).device
-    for name, part in built.items():
-        parent, _, last = name.rpartition(".")
-        setattr(model.get_submodule(parent), last, part)
-    model.load_state_dict(dict(state), strict=True, assign=True)
-    model.to(device)
+    return parts
+
+
+def _ties(own: Mapping[str, Tensor], state: Mapping[str, Tensor], tied: Any) -> list[str]:
+    """Tensors that are one in the network and two in the file, or the other way round."""
+    first: dict[int, str] = {}
+    problems: list[str] = []
+    for name, tensor in own.items():
+        other = first.setdefault(id(tensor), name)
+        if other != name and not torch.equal(state[name].nan_to_num(), state[other].nan_to_num()):
+            problems.append(f"{other} and {name} are one tensor in the network and differ in the file")
+    for group in tied if isinstance(tied, list) else []:
+        names = [name for name in group if name in own] if isinstance(group, list) else []
+        problems += [
+            f"{names[0]} and {name} are one tensor only in the file"
+            for name in names[1:]
+            if own[name] is not own[names[0]]
+        ]
+    return problems
 
 
 def load_state_(module: nn.Module, state: Mapping[str, Tensor], file: Path, assign: bool = False) -> None:
@@ -147,10 +197,11 @@ def _problems(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> list[st
     return problems
 
 
-def _refuse(problems: list[str], file: Path) -> None:
+def _refuse(problems: list[str], file: Path, advice: str = "") -> None:
     if problems:
         more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
-        raise ValueError(f"{file} does not fit the network: {'; '.join(problems[:3])}{more}")
+        advice = f": {advice}" if advice else ""
+        raise ValueError(f"{file} does not fit the network: {'; '.join(problems[:3])}{more}{advice}")
 
 
 def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
