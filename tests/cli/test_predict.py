@@ -12,7 +12,8 @@ import torch
 
 import bayeslim as bl
 from bayeslim.cli import main
-from bayeslim.cli.answers import answers
+from bayeslim.cli.answers import answer_format, answers
+from bayeslim.cli.prediction_work import refuse_overflow
 from bayeslim.data.target import Target
 from bayeslim.runs import Run
 
@@ -75,6 +76,41 @@ def test_regression_answers_are_the_prediction_scaled() -> None:
     np.testing.assert_allclose(found["upper95"] - found["lower95"], 2 * 1.959964 * 5, rtol=1e-4)
 
 
+def test_csv_gives_every_number_back(tmp_path: Path, classes_run: Path, regression_run: Path) -> None:
+    for run, text in ((classes_run, NEW), (regression_run, "size\n50\n100\n31.7\n")):
+        (tmp_path / "new.csv").write_text(text)
+        for suffix in ("csv", "npz"):
+            files = ["--input", str(tmp_path / "new.csv"), "--out", str(tmp_path / f"out.{suffix}"), "--overwrite"]
+            assert main(["predict", str(run), *files]) == 0
+        found = rows_of(tmp_path / "out.csv")
+        with np.load(tmp_path / "out.npz") as stored:
+            for name, column in stored.items():
+                cells = [row[name] for row in found]
+                np.testing.assert_array_equal(np.array(cells).astype(column.dtype), column)  # bit by bit
+
+
+def test_large_numbers_keep_their_small_doubt() -> None:
+    """A time in seconds, 1.7e9, with a deviation of 27: seven digits would give one number thrice."""
+    model = torch.nn.Linear(1, 1)
+    torch.nn.init.zeros_(model.weight)
+    torch.nn.init.zeros_(model.bias)
+    prediction = bl.predict(model, torch.zeros(1, 1), likelihood=bl.likelihoods.Gaussian(noise=1.0), samples=1)
+    part = answer_format(Path("out.csv")).part(answers(prediction, Target("y", None, 1.7e9, 27.0)), True)
+    (row,) = csv.DictReader(part.decode().splitlines())
+    half = 1.959964 * 27
+    assert float(row["lower95"]) == pytest.approx(1.7e9 - half, abs=1e-4, rel=0)
+    assert float(row["upper95"]) == pytest.approx(1.7e9 + half, abs=1e-4, rel=0)
+
+
+def test_no_doubt_has_no_sign_and_overflow_of_words_no_size() -> None:
+    part = answer_format(Path("out.csv")).part({"entropy": np.array([-0.0, 0.1], np.float32)}, True)
+    assert part == b"entropy\n0.0\n0.1\n"
+    words = torch.ones(2, 3, dtype=torch.int64)
+    refuse_overflow({"prediction": np.array(["a", "b"]), "p_a": np.array([1.0, 0.5])}, words, 0)
+    with pytest.raises(ValueError, match="data row 12: the network overflows, its answer is not a finite number; corr"):
+        refuse_overflow({"prediction": np.array(["a", "b"]), "p_a": np.array([1.0, np.inf])}, words, 10)
+
+
 def test_images_take_tables_and_arrays(tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert main(["train", "--data", "digits", "--quick", "--hidden", "8", "--out", str(run)]) == 0
@@ -96,6 +132,8 @@ def test_images_take_tables_and_arrays(tmp_path: Path) -> None:
         ("length,width,soil\n1,2,clay\n1,,clay\n", "column 'width' has no value in 1 of 2 rows, first in data row 2"),
         ("length,width,soil\n1,1e999,clay\n", "'1e999' is infinite"),
         ("length,width,soil\n" + "1,2,clay\n" * 9000 + "1,2\n", "line 9002: 2 cells"),
+        ("length,width,soil\n1,2,clay\n1e25,0,clay\n", "data row 2: the network overflows, its answer is not a finite"),
+        ("length,width,soil\n" + "1,2,clay\n" * 9000 + "1,-1e30,clay\n", "data row 9001: the network overflows"),
     ],
 )
 def test_bad_inputs_leave_no_file(
@@ -106,6 +144,17 @@ def test_bad_inputs_leave_no_file(
     assert main(["predict", str(classes_run), *files]) == 1
     assert message in capsys.readouterr().err
     assert [file.name for file in tmp_path.iterdir()] == ["new.csv"]
+
+
+def test_numbers_that_overflow_are_named_by_workers_too(tmp_path: Path, capsys: Output, regression_run: Path) -> None:
+    (tmp_path / "new.csv").write_text("size\n" + "50\n" * 9000 + "1e25\n")
+    files = ["--input", str(tmp_path / "new.csv"), "--out", str(tmp_path / "out.csv"), "--samples", "2"]
+    for how in ([], ["--workers", "2"], ["--method", "moments"]):
+        assert main(["predict", str(regression_run), *files, *how]) == 1
+        error = capsys.readouterr().err
+        assert "data row 9001: the network overflows" in error and "unexpected" not in error
+        assert float(error.split("reach ")[1].split(",")[0]) == pytest.approx(2e23, rel=0.1)  # size: uniform in 30..200
+        assert [file.name for file in tmp_path.iterdir()] == ["new.csv"]
 
 
 def test_outputs_are_not_replaced_unasked(tmp_path: Path, capsys: Output, classes_run: Path) -> None:

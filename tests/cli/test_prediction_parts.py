@@ -59,7 +59,7 @@ def test_csv_has_one_header_and_quotes_what_needs_it(tmp_path: Path) -> None:
     for index in range(2):
         parts.write(index, columns(index, 1))
     parts.join()
-    assert parts.out.read_text() == 'prediction,p\n"a,b",0\ntulip,0.1428571\n'
+    assert parts.out.read_text() == 'prediction,p\n"a,b",0.0\ntulip,0.14285714285714285\n'
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".npz"])

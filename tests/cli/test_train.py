@@ -161,6 +161,9 @@ def test_wrong_names_are_errors_without_traceback(
         (b"a,y\n" + b"1,2\n2,3\n" * 20 + b"inf,2\n", "'inf' is infinite"),
         (b"a,y\n" + b"1,2\n2,3\n" * 20 + b"9" * 400 + b",2\n", "is infinite or beyond"),
         (b"a,b\n1,2\n", "there is no column 'y'"),
+        (b"a;y\n" + b"".join(b"%d;0,%03d\n" % (i, i) for i in range(60)), "the target 'y' holds cells such as '0,000'"),
+        (b"a;y\n" + b"".join(b"0,%03d;%d\n" % (i, i % 2) for i in range(60)), "column 'a' holds cells such as '0,"),
+        (b"a,y\n" + b"".join(b"%d,id%d\n" % (i, i) for i in range(60)), "60 different values in 60 rows and is text"),
     ],
 )
 def test_bad_tables_are_explained_and_leave_nothing(

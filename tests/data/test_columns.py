@@ -75,6 +75,16 @@ def test_cells_that_are_no_finite_numbers_are_named(cell: str, message: str) -> 
         inputs.encode_table(Table({"a": ["1", cell]}))
 
 
+def test_numbers_too_far_for_float32_are_named() -> None:
+    inputs = TableInputs.fitted(Table({"a": ["0.001", "0.003"]}), impute=False)
+    for column in (["0.001", "-1e36"], np.array([0.001, -1e36])):
+        with pytest.raises(ValueError, match=r"column 'a', data row 2: '-1.*' is too far .*\(0.002, deviation 0.001\)"):
+            inputs.encode_table(Table({"a": column}))
+    assert inputs.encode_table(Table({"a": ["1e35"]})).item() == pytest.approx(1e38)
+    with pytest.raises(ValueError, match="column 'y', data row 1: '3e38' is too far"):
+        Target("y", None, 0.0, 0.5).encode(["3e38"])
+
+
 def test_unusable_columns_are_refused() -> None:
     with pytest.raises(ValueError, match="text column 'id' has 101 different values, more than 100"):
         TableInputs.fitted(Table({"id": [f"n{i}" for i in range(101)]}), impute=False)

@@ -36,7 +36,7 @@ def answers(prediction: Prediction, target: Target) -> Answers:
     """
     if target.classes is not None:
         names = np.array(target.classes)
-        mean = prediction.mean.double().cpu().numpy()
+        mean = prediction.mean.float().cpu().numpy()
         columns: Answers = {
             "prediction": names[mean.argmax(1)],
             "probability": mean.max(1),
@@ -84,7 +84,7 @@ def answer_format(out: Path) -> AnswerFormat:
 
     Example:
         >>> answer_format(Path("out.csv")).part({"prediction": np.array([1.0])}, True)
-        b'prediction\n1\n'
+        b'prediction\n1.0\n'
     """
     if out.suffix not in FORMATS:
         raise ValueError(f"--out {out} has the suffix {out.suffix!r}: choose {', '.join(FORMATS)}")
@@ -104,7 +104,8 @@ def _csv_part(columns: Answers, first: bool) -> bytes:
 
 
 def _shown(column: NDArray[Any]) -> list[str]:
-    return [f"{value:.7g}" for value in column.tolist()]
+    """The shortest texts that give the numbers back in the type of the column."""
+    return [str(value) for value in column + 0.0]  # -0.0 becomes 0.0
 
 
 def _join_csv(parts: Sequence[Path], file: BinaryIO) -> None:

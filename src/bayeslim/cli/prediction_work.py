@@ -15,9 +15,10 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
-from bayeslim.cli.answers import answers
+from bayeslim.cli.answers import Answers, answers
 from bayeslim.cli.prediction_parts import PredictionParts
 from bayeslim.data.image_inputs import image_files
 from bayeslim.named_models import resolved_device
@@ -25,7 +26,7 @@ from bayeslim.predictive import predict
 from bayeslim.randomness import derived_seed
 from bayeslim.runs import Network, Run
 
-__all__ = ["PredictionJob", "predict_in_workers", "predict_share", "ranks", "total_over_ranks"]
+__all__ = ["PredictionJob", "predict_in_workers", "predict_share", "ranks", "refuse_overflow", "total_over_ranks"]
 
 ROWS = 8192
 """Rows of a part, at most."""
@@ -82,6 +83,9 @@ def predict_share(job: PredictionJob, share: int = 0, shares: int = 1) -> Genera
         share: whose parts, from 0.
         shares: how many there are.
 
+    Raises:
+        ValueError: if a row cannot be used, or the network overflows in it.
+
     Example:
         >>> sum(predict_share(job))
         20000
@@ -90,19 +94,24 @@ def predict_share(job: PredictionJob, share: int = 0, shares: int = 1) -> Genera
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", share)) % torch.cuda.device_count())
     model, target = run.model(job.network).to(device), run.preprocessing.target
+    before = 0
     for index, (count, prepare) in enumerate(run.preprocessing.pieces(job.input, ROWS)):
+        before += count
         if index % shares != share:
             continue
         if not parts.has(index):
+            x = prepare()
             prediction = predict(
                 model,
-                prepare(),
+                x,
                 samples=job.samples,
                 method=job.method,
                 keep_samples=job.method == "sample" and target.classes is None,  # for quantiles of numbers
                 seed=derived_seed(job.seed, index),
             )
-            parts.write(index, answers(prediction, target))
+            found = answers(prediction, target)
+            refuse_overflow(found, x, before - count)
+            parts.write(index, found)
         yield count
 
 
@@ -178,6 +187,27 @@ def total_over_ranks(rank: int, begin: Callable[[], object], share: Iterable[int
         return int(total)
     finally:
         torch.distributed.destroy_process_group()
+
+
+def refuse_overflow(found: Answers, x: torch.Tensor, before: int) -> None:
+    """Raise ValueError, with the row, if an answer is not a finite number.
+
+    Args:
+        found: the answers of some rows.
+        x: their prepared inputs.
+        before: rows of the file before them.
+    """
+    finite = np.ones(len(x), np.bool_)
+    for column in found.values():
+        if column.dtype.kind == "f":
+            finite &= np.isfinite(column)
+    if not finite.all():
+        row = int((~finite).nonzero()[0][0])
+        reach = f": its prepared inputs reach {x[row].abs().max().item():.2g}, in training about 1"
+        raise ValueError(
+            f"data row {before + row + 1}: the network overflows, its answer is not a finite number"
+            f"{reach if x.is_floating_point() else ''}; correct the row, or leave it out"
+        )
 
 
 def _received(receiver: Any, processes: dict[Any, Any]) -> int | Exception | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,10 +13,10 @@ from bayeslim.cli.parsing import call
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from bayeslim.pruning import PruneCurve
+    from bayeslim.data.target import Target
     from bayeslim.pruning.curve import CurvePoint
 
-__all__ = ["command", "main", "sparsest"]
+__all__ = ["command", "in_unit_of", "main", "sparsest"]
 
 
 def main(args: list[str]) -> None:
@@ -46,8 +48,6 @@ def command(
         keep_shape: only set weights to zero; do not make the network smaller.
         device: auto (an accelerator if there is one), cpu, cuda, ...
     """
-    import dataclasses
-
     from rich.console import Console
 
     from bayeslim.architecture import describe
@@ -64,10 +64,11 @@ def command(
     facts: dict[str, object] = {}
     if threshold is None:
         curve = prune_curve(before, splits.validation, samples=samples)
-        chosen = sparsest(curve.points, tolerance)
-        Console().print(_table(curve, chosen))
+        points = [in_unit_of(opened.preprocessing.target, point) for point in curve.points]
+        chosen = sparsest(points, tolerance)
+        Console().print(_table(points, chosen))
         threshold = chosen.threshold
-        facts["curve"] = [dataclasses.asdict(point) for point in curve.points]
+        facts["curve"] = [dataclasses.asdict(point) for point in points]
     part = prune_(pruned, threshold=threshold)
     example = splits.train[0][:8].to(place)
     # A network that bl.load cannot build again keeps its shape, into which the masks are loaded.
@@ -109,16 +110,34 @@ def sparsest(points: list[CurvePoint], tolerance: float) -> CurvePoint:
     return max(good or [min(points, key=lambda point: point.nll_rise)], key=lambda point: point.sparsity)
 
 
-def _table(curve: PruneCurve, chosen: CurvePoint) -> Table:
+def in_unit_of(target: Target, point: CurvePoint) -> CurvePoint:
+    """A point of a curve with its scores in the target's own unit, as those of `Run.scores`.
+
+    Args:
+        target: of the run.
+        point: with scores of standardised targets.
+    """
+    if target.task == "classes":
+        return point
+
+    def scaled(scores: dict[str, float]) -> dict[str, float]:
+        return scores | {"nll": scores["nll"] + math.log(target.std), "rmse": scores["rmse"] * target.std}
+
+    random = None if point.random is None else scaled(point.random)
+    return dataclasses.replace(point, scores=scaled(point.scores), random=random)
+
+
+def _table(points: list[CurvePoint], chosen: CurvePoint) -> Table:
     """The curve in 80 columns: what is lost at each threshold, and what random pruning would lose."""
     from rich.table import Table
 
-    second = "accuracy" if "accuracy" in curve.unpruned else "rmse"
-    names = ("nll", second)
+    from bayeslim.cli.tables import shown
+
+    names = ("nll", "accuracy" if "accuracy" in chosen.scores else "rmse")
     title = "pruning by log alpha, on the validation data (* chosen)"
     table = Table("", "threshold", "pruned", *names, *(f"{name}, random" for name in names), title=title)
-    for point in curve.points:
+    for point in points:
         random = point.random or {}
-        cells = [f"{found.get(name, float('nan')):.4f}" for found in (point.scores, random) for name in names]
+        cells = [shown(found.get(name, math.nan)) for found in (point.scores, random) for name in names]
         table.add_row("*" if point is chosen else "", f"{point.threshold:.3g}", f"{point.sparsity:.1%}", *cells)
     return table

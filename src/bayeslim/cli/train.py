@@ -42,7 +42,8 @@ class Train(TrainConfig):
     samples: int = 100
     """Posterior samples for the scores at the end."""
     resume: bool = False
-    """Continue the run in `--out` where it stopped; it ends as if it had never stopped."""
+    """Continue the run in `--out` where it stopped; it ends as if it had never stopped. With `--data` or `--config`
+    besides, a run that is not there yet is begun."""
     quick: bool = False
     """A few epochs on a few rows, to see that everything fits together."""
 
@@ -58,6 +59,11 @@ class Train(TrainConfig):
 def main(args: list[str]) -> None:
     """Parse, train, and say how to go on after Ctrl-C, or after the end of another process of the run."""
     chosen = parsed(Train, "train", args, default=_starting_point(args))
+    if chosen.resume and not _holds_run(chosen.out) and _value(args, "--data") is None and chosen.config is None:
+        raise FileNotFoundError(
+            f"{chosen.out} holds no run to resume: check --out; if the run was stopped before it began, give its whole "
+            "command again, with --data"
+        )
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     launcher = f"torchrun --nproc-per-node {processes} -m " if processes > 1 else ""
     try:
@@ -72,13 +78,18 @@ def main(args: list[str]) -> None:
 def _starting_point(args: list[str]) -> Train | None:
     """The settings that hold where nothing is typed: those of the resumed run or of `--config`, else the defaults."""
     out, config = _value(args, "--out"), _value(args, "--config")
-    if out is not None and "--resume" in args and (Path(out) / "config.toml").is_file():
+    if out is not None and "--resume" in args and _holds_run(Path(out)):
         found = read_config(Path(out) / "config.toml")
     elif out is not None and config is not None:
         found = read_config(Path(config))
     else:
         return None
     return Train(**dataclasses.asdict(found), out=Path(out))
+
+
+def _holds_run(folder: Path) -> bool:
+    """Whether a run began there; its run.json is written last."""
+    return (folder / "run.json").is_file()
 
 
 def _value(args: list[str], option: str) -> str | None:
@@ -110,7 +121,7 @@ def train(chosen: Train, command: str) -> Run:
     if config.data not in NAMED and Path(config.data).exists():
         config = dataclasses.replace(config, data=str(Path(config.data).resolve()))
     device = resolved_device(config.device)
-    if ranks.from_first(lambda: chosen.resume and (chosen.out / "run.json").is_file()):
+    if ranks.from_first(lambda: chosen.resume and _holds_run(chosen.out)):
         run = Run(chosen.out)
         if changed := differences(run.config, config):
             raise ValueError(f"the run in {chosen.out} has other settings: {'; '.join(changed)}. Leave them out")

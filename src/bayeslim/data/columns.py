@@ -11,33 +11,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bayeslim.data.cells import (
+    LARGEST,
+    BadRow,
+    as_numbers,
+    as_text,
+    decimal_comma,
+    deviation,
+    is_numeric,
+    missing_cells,
+    standardised,
+)
 from bayeslim.data.tables import Column, Table
 
-__all__ = ["BadRow", "CategoryColumn", "NumberColumn", "TableInputs", "as_numbers", "as_text", "missing_cells"]
+__all__ = ["CategoryColumn", "NumberColumn", "TableInputs"]
 
-MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
-"""Cells, in lower case, that hold no value."""
-LARGEST = float(np.finfo(np.float32).max)
 MOST_CATEGORIES = 100
 """Values that a text column may have."""
-
-
-class BadRow(ValueError):
-    """A row of a table that cannot be used; the message counts from the first row of the table.
-
-    Args:
-        start: of the message.
-        row: its number, from 0.
-        rest: of the message.
-    """
-
-    def __init__(self, start: str, row: int, rest: str) -> None:
-        super().__init__(f"{start}data row {row + 1}: {rest}")
-        self.start, self.row, self.rest = start, row, rest
-
-    def after(self, rows: int) -> ValueError:
-        """The same, where the table is a piece with this many rows of the file before it."""
-        return ValueError(*BadRow(self.start, self.row + rows, self.rest).args)
 
 
 @dataclass(frozen=True)
@@ -55,12 +45,16 @@ class NumberColumn:
         return 1
 
     def encode(self, column: Column) -> NDArray[np.float64]:
-        """Standardised values, (rows, 1)."""
+        """Standardised values, (rows, 1).
+
+        Raises:
+            BadRow: for a cell that is no number, is missing without `fill`, or lies too far from the mean for float32.
+        """
         values = as_numbers(self.name, column)
         missing = np.isnan(values)
         if missing.any():
             values = np.where(missing, _filled(self.name, self.fill, missing), values)
-        return ((values - self.mean) / self.std)[:, None]
+        return standardised(self.name, column, values, self.mean, self.std)[:, None]
 
 
 @dataclass(frozen=True)
@@ -112,8 +106,8 @@ class TableInputs:
             impute: whether missing values will be filled by the mean or the most frequent value.
 
         Raises:
-            ValueError: for missing values without `impute`, a text column with too many values, or if no column is
-                left.
+            ValueError: for missing values without `impute`, numbers with a decimal comma, a text column with too many
+                values, or if no column is left.
 
         Example:
             >>> TableInputs.fitted(Table({"size": np.array([1.0, 3.0])}), impute=False).columns[0].mean
@@ -179,53 +173,6 @@ def _stored(facts: dict[str, Any]) -> NumberColumn | CategoryColumn:
     raise ValueError(f"column {str(name)[:40]!r} has values of the wrong kind")
 
 
-def as_numbers(name: str, column: Column) -> NDArray[np.float64]:
-    """The column as finite numbers, NaN where a cell is missing.
-
-    Args:
-        name: of the column, for messages.
-        column: its cells.
-
-    Raises:
-        BadRow: if a cell is text, infinite or too large for float32.
-    """
-    if isinstance(column, np.ndarray):
-        values = column
-    else:
-        cells = ["nan" if cell.lower() in MISSING else cell for cell in column]
-        try:
-            values = np.fromiter(map(float, cells), np.float64, len(cells))
-        except ValueError:
-            row, cell = next((i, c) for i, c in enumerate(cells) if not _is_number(c))
-            problem = f"{cell[:40]!r} is not a number (decimals take a point)"
-            raise BadRow(f"column {name!r}, ", row, problem) from None
-    bad = np.abs(values) > LARGEST
-    if bad.any():
-        row = int(bad.nonzero()[0][0])
-        problem = f"{as_text(column)[row][:40]!r} is infinite or beyond 3.4e38: correct it, or leave the row out"
-        raise BadRow(f"column {name!r}, ", row, problem)
-    return values
-
-
-def as_text(column: Column) -> list[str]:
-    """The cells as text: a whole number without a point."""
-    if not isinstance(column, np.ndarray):
-        return column
-    return [str(int(value)) if value.is_integer() else repr(value) for value in column.tolist()]
-
-
-def missing_cells(column: Column) -> NDArray[np.bool_]:
-    """Which cells hold no value."""
-    if isinstance(column, np.ndarray):
-        return np.isnan(column)
-    return np.array([cell.lower() in MISSING for cell in column], np.bool_)
-
-
-def is_numeric(column: Column) -> bool:
-    """Whether every cell that holds a value is a number."""
-    return isinstance(column, np.ndarray) or all(_is_number(cell) for cell in column if cell.lower() not in MISSING)
-
-
 def _fitted(name: str, column: Column, impute: bool) -> NumberColumn | CategoryColumn | None:
     """What was learnt from one column; None if it is constant."""
     if is_numeric(column):
@@ -233,8 +180,13 @@ def _fitted(name: str, column: Column, impute: bool) -> NumberColumn | CategoryC
         present = values[~np.isnan(values)]
         if not len(present) or (present == present[0]).all():
             return None
-        mean, std = float(present.mean()), float(present.std())
+        mean, std = float(present.mean()), deviation(present)
         return NumberColumn(name, mean, std, mean if impute else None)
+    if cell := decimal_comma(column):
+        raise ValueError(
+            f"column {name!r} holds cells such as {cell[:40]!r}, which look like numbers with a decimal comma: write "
+            "them with a point; if they are codes, put a letter before them"
+        )
     cells, missing = as_text(column), missing_cells(column)
     counts = Counter(cell for cell, gone in zip(cells, missing, strict=True) if not gone)
     if len(counts) > MOST_CATEGORIES:
@@ -262,14 +214,6 @@ def _filled(name: str, fill: float | str | None, missing: NDArray[np.bool_]) -> 
         start = f"column {name!r} has no value in {int(missing.sum())} of {len(missing)} rows, first in "
         raise BadRow(start, int(missing.nonzero()[0][0]), "fill it in, or train with --impute")
     return fill
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def _listed(names: list[str]) -> str:

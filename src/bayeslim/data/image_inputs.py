@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bayeslim.data.columns import as_numbers
+from bayeslim.data.cells import as_numbers
 from bayeslim.data.tables import Table, feature_names
 from bayeslim.plain_text import visible
 

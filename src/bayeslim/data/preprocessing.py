@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bayeslim.data.columns import BadRow, TableInputs
+from bayeslim.data.cells import BadRow
+from bayeslim.data.columns import TableInputs
 from bayeslim.data.image_inputs import IMAGE_SUFFIXES, ImageInputs, as_images, image_files, read_image_files
 from bayeslim.data.tables import array_chunks, read_arrays, table_chunks
 from bayeslim.data.target import Target

@@ -9,7 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayeslim.data.columns import as_numbers, as_text, is_numeric, missing_cells
+from bayeslim.data.cells import (
+    as_numbers,
+    as_text,
+    decimal_comma,
+    deviation,
+    is_number,
+    is_numeric,
+    missing_cells,
+    standardised,
+)
 from bayeslim.data.tables import Column
 
 __all__ = ["Target", "Task"]
@@ -18,6 +27,8 @@ Task = Literal["classes", "regression"]
 MOST_INTEGER_CLASSES = 20
 """A column of whole numbers with at most this many different ones is taken for classes."""
 MOST_CLASSES = 1000
+FEWEST_ROWS_FOR_DOUBT = 20
+"""From so many rows on, text of which more than half of the rows hold a value of their own is not taken for classes."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +61,8 @@ class Target:
     def fitted(name: str, column: Column, task: Task | None = None) -> Target:
         """Learn classes or statistics, and what the task is where it is not said.
 
-        Text, or at most 20 different whole numbers, are classes; anything else is regression.
+        Text, or at most 20 different whole numbers, are classes; anything else is regression. Text that looks like
+        numbers with a decimal comma, or that differs in most rows, is refused unless the task is said.
 
         Args:
             name: of the column.
@@ -58,7 +70,7 @@ class Target:
             task: overrides the guess.
 
         Raises:
-            ValueError: if cells are missing or hold a zero character, or the task is impossible.
+            ValueError: if cells are missing or hold a zero character, or the task is impossible or doubtful.
 
         Example:
             >>> Target.fitted("species", ["cat", "dog", "cat"]).classes
@@ -71,6 +83,8 @@ class Target:
         if odd := [label for label in found if "\0" in label]:  # numpy and zip archives cut text off there
             raise ValueError(f"the target {name!r} holds a zero character in {odd[0][:40]!r}: correct the cell")
         if task is None:
+            if not is_numeric(column):
+                _refuse_numbers_as_text(name, column, len(found))
             whole = is_numeric(column) and bool((as_numbers(name, column) % 1 == 0).all())
             few = len(found) <= min(MOST_INTEGER_CLASSES, max(2, len(column) // 2))
             task = "classes" if not is_numeric(column) or (whole and few) else "regression"
@@ -84,7 +98,7 @@ class Target:
         values = as_numbers(name, column)  # text raises here, with the row
         if (values == values[0]).all():
             raise ValueError(f"the target {name!r} is {values[0]} in every row: there is nothing to learn")
-        return Target(name, None, float(values.mean()), float(values.std()))
+        return Target(name, None, float(values.mean()), deviation(values))
 
     def encode(self, column: Column) -> Tensor:
         """Class numbers (rows,), or standardised values (rows, 1).
@@ -96,7 +110,7 @@ class Target:
         if gone:
             raise ValueError(f"the target {self.name!r} is missing in {gone} of {len(column)} rows")
         if self.classes is None:
-            values = (as_numbers(self.name, column) - self.mean) / self.std
+            values = standardised(self.name, column, as_numbers(self.name, column), self.mean, self.std)
             return torch.from_numpy(values.astype(np.float32))[:, None]
         place = {label: index for index, label in enumerate(self.classes)}
         labels = _labels(column)
@@ -121,6 +135,22 @@ class Target:
         return Target(facts["name"], classes, float(facts["mean"]), float(facts["std"]))
 
 
+def _refuse_numbers_as_text(name: str, column: Column, values: int) -> None:
+    """Raise ValueError if a target of text, of so many different values, was hardly meant as classes."""
+    if cell := decimal_comma(column):
+        raise ValueError(
+            f"the target {name!r} holds cells such as {cell[:40]!r}, which look like numbers with a decimal comma: "
+            "write them with a point, or pass --task classes if they are names"
+        )
+    if len(column) >= FEWEST_ROWS_FOR_DOUBT and 2 * values > len(column):
+        text = next(cell for cell in as_text(column) if not is_number(cell))
+        raise ValueError(
+            f"the target {name!r} has {values} different values in {len(column)} rows and is text, such as "
+            f"{text[:40]!r}: most rows would be a class of their own. Choose another --target, correct the cells if it "
+            "is a quantity, or pass --task classes if they are names"
+        )
+
+
 def _labels(column: Column) -> list[str]:
     """Cells as class names; 1, 1.0 and "1.0" are the same class."""
     return as_text(as_numbers("target", column) if is_numeric(column) else column)
@@ -128,7 +158,4 @@ def _labels(column: Column) -> list[str]:
 
 def _order(label: str) -> tuple[float, str]:
     """Numbers by size, then text."""
-    try:
-        return float(label), label
-    except ValueError:
-        return float("inf"), label
+    return float(label) if is_number(label) else float("inf"), label
