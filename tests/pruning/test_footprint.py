@@ -2,12 +2,15 @@
 
 import copy
 import io
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from rich.console import Console
 from safetensors.torch import save
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
 import bayeslim as bl
 from bayeslim.masks import Masked
@@ -139,3 +142,80 @@ def test_a_sparse_layer_counts_what_it_stores() -> None:
         plain.weight[:6] = 0
     cost = footprint(nn.Sequential(SparseLinear(plain), nn.ReLU()), torch.zeros(1, 3, 10), repeats=0)
     assert (cost.weights, cost.nonzero, cost.multiply_adds) == (80, 20, 60)
+
+
+class Called(nn.Module):
+    """A layer and how to call it on one tensor."""
+
+    def __init__(self, layer: nn.Module, call: Callable[[Any, Tensor], Any]) -> None:
+        super().__init__()
+        self.layer, self.call = layer, call
+
+    def forward(self, x: Tensor) -> Any:
+        return self.call(self.layer, x)
+
+
+def packed(layer: nn.Module, x: Tensor) -> Any:
+    return layer(pack_padded_sequence(x, torch.tensor([3] * len(x)), batch_first=True))[0].data
+
+
+Case = tuple[nn.Module, Callable[[Any, Tensor], Any], int, int]
+
+# One example of 5 positions with 6 features: weights, and multiply-adds as weights times positions that take them.
+SEQUENCES: dict[str, Case] = {
+    "gru": (nn.GRU(6, 4, batch_first=True), lambda f, x: f(x)[0], 12 * 6 + 12 * 4, 5 * 120),
+    "lstm, two layers both ways": (
+        nn.LSTM(6, 4, 2, batch_first=True, bidirectional=True, bias=False),
+        lambda f, x: f(x)[0],
+        2 * 16 * (6 + 4) + 2 * 16 * (8 + 4),
+        5 * 704,
+    ),
+    "rnn": (nn.RNN(6, 4, batch_first=True), lambda f, x: f(input=x)[0], 4 * 6 + 4 * 4, 5 * 40),
+    "lstm with a projection": (
+        nn.LSTM(6, 4, batch_first=True, proj_size=3),
+        lambda f, x: f(x)[0],
+        16 * 6 + 16 * 3 + 3 * 4,
+        5 * 156,
+    ),
+    "a cell, called once": (nn.GRUCell(6, 4), lambda f, x: f(x[:, 0]), 120, 120),
+    "packed, three of five steps": (nn.GRU(6, 4, batch_first=True), packed, 120, 3 * 120),
+    "attention": (
+        nn.MultiheadAttention(6, 2, batch_first=True),
+        lambda f, x: f(x, key=x, value=x)[0],
+        4 * 36,
+        5 * 4 * 36,
+    ),
+    "attention to other features": (
+        nn.MultiheadAttention(6, 2, kdim=4, vdim=3, batch_first=True, bias=False, add_bias_kv=True),
+        lambda f, x: f(x[:, :2], x[:, :, :4], x[..., :3], need_weights=False)[0],
+        2 * 36 + 24 + 18,
+        2 * 2 * 36 + 5 * (24 + 18),
+    ),
+    "transformer": (
+        nn.TransformerEncoderLayer(6, 2, 7, batch_first=True),
+        lambda f, x: f(x, src_key_padding_mask=torch.zeros(len(x), 5, dtype=torch.bool)),
+        4 * 36 + 2 * 42,
+        5 * 228,
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_recurrent_and_attention_layers_cost_the_same_plain_bayesian_and_collapsed(name: str) -> None:
+    layer, call, weights, products = SEQUENCES[name]
+    plain = Called(copy.deepcopy(layer), call)
+    convertible = name not in ("rnn", "lstm with a projection", "a cell, called once")
+    bayesian = bl.bayesianize_(copy.deepcopy(plain)) if convertible else plain
+    for model in (plain, bayesian, bl.collapse_(copy.deepcopy(bayesian))):
+        cost = footprint(model, torch.randn(2, 5, 6), repeats=0)
+        assert (cost.weights, cost.nonzero, cost.multiply_adds) == (weights, weights, products)
+
+
+def test_collapsing_a_recurrent_network_saves_no_weights() -> None:
+    model = bl.bayesianize_(Called(nn.GRU(3, 40), lambda f, x: f(x)[0]))
+    plain = bl.collapse_(copy.deepcopy(model))
+    lines = shown(compare(model, plain, torch.randn(2, 5, 3), repeats=1)).splitlines()
+    for label in ("weights", "non-zero weights", "multiply-adds"):
+        row = next(line for line in lines if line.lstrip("│ ").startswith(label))
+        assert row.rstrip(" │").endswith("1.0")

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from bayeslim.export.moments import MomentsNetwork
+from bayeslim.export.onnx_check import check_answers
 from bayeslim.export.plain import example_batch, mean_network
 from bayeslim.export.program import captured
 from bayeslim.export.samples import BatchedSamples, LoopedSamples, batchable, sample_networks
@@ -51,7 +52,8 @@ def export_onnx(
     Args:
         model: network of one input, Bayesian or not; left as it is.
         path: the file, usually `*.onnx`; replaced atomically.
-        example: an input (batch, ...), batch first; its values do not matter, only shape and type.
+        example: an input (batch, ...), batch first, of which shape and type matter. Where onnxruntime is installed the
+            file is compared with the network on it, for which real inputs are better than zeros.
         samples: number of posterior samples `S`, or None for the mean network.
         likelihood: with samples, `p(y | f)`; None takes the one `fit` trained with.
         seed: of the draws.
@@ -61,7 +63,7 @@ def export_onnx(
         ModuleNotFoundError: if the packages of `bayeslim[export]` are not installed.
         TypeError: if the network returns something else than one tensor.
         ValueError: for a bad example, `samples` or seed, an unknown likelihood, a network that cannot be captured as a
-            graph, or one that is too large for one file.
+            graph, or one that is too large for one file; or if the file does not answer as the network.
         OSError: if the file cannot be written.
 
     Example:
@@ -76,32 +78,32 @@ def export_onnx(
         raise ValueError(f"`moments` needs no samples, got samples={samples}: leave one of the two out")
     plain = mean_network(model)
     x = example_batch(plain, example)
-    if moments:
-        network = MomentsNetwork(model)
+    if samples is None:
+        network, outputs = (MomentsNetwork(model), ["mean", "variance"]) if moments else (plain, ["output"])
         _check_size(network)
-        program, outputs = captured(network, x), ["mean", "variance"]
-    elif samples is None:
-        _check_size(plain)
-        program, outputs = captured(plain, x), ["output"]
+        program = captured(network, x)
     else:
-        program = _sampled(model, x, samples, likelihood_of(model, likelihood), seed)
+        network, program = _sampled(model, x, samples, likelihood_of(model, likelihood), seed)
         outputs = ["mean", "epistemic", "aleatoric"]
-    write_atomically(Path(path), _content(program, outputs))
+    content = _content(program, outputs)
+    check_answers(content, network, x, outputs)
+    write_atomically(Path(path), content)
 
 
 def _sampled(
     model: nn.Module, x: Tensor, samples: int, likelihood: Likelihood, seed: int
-) -> torch.export.ExportedProgram:
-    """The graph of the moments: batched where torch can keep the batch size open, a subgraph per sample elsewhere."""
+) -> tuple[nn.Module, torch.export.ExportedProgram]:
+    """Moments and their graph: batched where torch can keep the batch size open, a subgraph per sample elsewhere."""
     networks = sample_networks(model, samples, seed)
     looped = LoopedSamples(networks, likelihood).eval()
     _check_size(looped)
     if batchable(networks[0]):
         try:
-            return captured(BatchedSamples(networks, likelihood).eval(), x)
+            batched = BatchedSamples(networks, likelihood).eval()
+            return batched, captured(batched, x)
         except ValueError:
             pass  # no batching rule for one of its operations, or one that fixes the batch size
-    return captured(looped, x)
+    return looped, captured(looped, x)
 
 
 def _check_size(module: nn.Module) -> None:

@@ -63,11 +63,21 @@ def captured(module: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
             warnings.filterwarnings("ignore", r"The tensor attributes? self\.\S*_flat_weights", UserWarning)
             program = torch.export.export(module, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},))
     except Exception as error:  # whatever the network's own code raises while it is traced
-        raise ValueError(
-            f"the network cannot be captured as a graph with an open batch size ({type(error).__name__}: {error}): "
-            "avoid control flow that depends on values or on the batch size"
-        ) from error
+        raise ValueError(_explained(error)) from error
     for graph in (part.graph for part in program.graph_module.modules() if isinstance(part, torch.fx.GraphModule)):
         for node in graph.nodes:
             node.meta.pop("stack_trace", None)  # absolute paths of source files
     return program
+
+
+def _explained(error: Exception) -> str:
+    """What to do about a network that cannot be traced."""
+    if isinstance(error, TypeError) and "Tensor' object is not callable" in str(error):
+        return (
+            "the network calls `.mean(...)` on an uncertain value, whose `.mean` is a tensor: write "
+            "torch.mean(x, dim), which means the same for tensors, or export samples"
+        )
+    return (
+        f"the network cannot be captured as a graph with an open batch size ({type(error).__name__}: {error}): "
+        "avoid control flow that depends on values or on the batch size"
+    )

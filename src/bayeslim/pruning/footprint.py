@@ -14,10 +14,12 @@ from rich.table import Table
 from safetensors.torch import save as serialise
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+from torch.nn.utils.rnn import PackedSequence
 
 from bayeslim.estimators import mean_only
 from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.layers.base import BayesLayer
+from bayeslim.layers.recurrent import GRU, LSTM
 from bayeslim.ops import ConvTransposeOp
 from bayeslim.posteriors.base import Posterior
 from bayeslim.pruning.sparse import SparseLinear
@@ -26,6 +28,8 @@ from bayeslim.using import using
 __all__ = ["Footprint", "compare", "footprint", "table"]
 
 LARGE_BATCH = 1000
+PLAIN_RECURRENT = nn.RNNBase, nn.RNNCellBase
+RECURRENT = *PLAIN_RECURRENT, LSTM, GRU
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,8 @@ class Footprint:
     parameters: int
     """All parameters: means, scales, biases and those of plain layers."""
     weights: int
-    """Weights of linear layers, convolutions and embeddings, biases excluded; shared ones count once."""
+    """Weights of linear, recurrent and attention layers, convolutions and embeddings, without biases; shared ones count
+    once."""
     nonzero: int
     """Those of them whose mean is not zero."""
     mean_bytes: int
@@ -43,8 +48,8 @@ class Footprint:
     bayesian_bytes: int
     """Bytes of the whole state as a safetensors file, scales and masks included, in the types it has."""
     multiply_adds: int | None = None
-    """Per example, in linear layers and convolutions that are called; attention scores and recurrent cells are not
-    counted."""
+    """Per example, by the weights of linear, recurrent and attention layers and convolutions that are called; attention
+    scores and gates are not counted."""
     seconds: float | None = None
     """Median time of one example."""
     seconds_large: float | None = None
@@ -142,8 +147,13 @@ def _weights(model: nn.Module) -> list[Tensor]:
             found[id(module)] = module.dense_weight()
         elif not isinstance(module, nn.LayerNorm | nn.RMSNorm):
             own = module.named_parameters(recurse=False)
-            found |= {id(tensor): tensor for name, tensor in own if name.endswith("weight") and tensor.ndim > 1}
+            found |= {id(tensor): tensor for name, tensor in own if _is_weight(module, name) and tensor.ndim > 1}
     return list(found.values())
+
+
+def _is_weight(module: nn.Module, name: str) -> bool:
+    """Whether a parameter of a plain module with this name is a weight: `weight_ih_l0` in recurrent ones."""
+    return name.startswith("weight_") if isinstance(module, PLAIN_RECURRENT) else name.endswith("weight")
 
 
 def _mean_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -174,29 +184,16 @@ def _mean_network(model: nn.Module) -> Iterator[None]:
 
 
 def _multiply_adds(model: nn.Module, one: Tensor) -> int:
-    """Count by hooks: every position of the output (of the input, if transposed) takes all weights once."""
+    """Count by hooks: each call of a layer adds what `_products` says."""
     total = 0
 
-    def count(module: Any, args: tuple[Tensor, ...], output: Tensor) -> None:
+    def count(module: Any, args: tuple[Any, ...], given: dict[str, Any], output: Any) -> None:
         nonlocal total
-        if isinstance(module, SparseLinear):
-            total += output.numel() // module.out_features * len(module.values)
-            return
-        bayesian = isinstance(module, BayesLayer)
-        if bayesian and not module.op.numeric_input:
-            return
-        weight = module.weight.mean() if bayesian else module.weight
-        transposed = isinstance(module.op, ConvTransposeOp) if bayesian else isinstance(module, _ConvTransposeNd)
-        groups = module.op.groups if bayesian else getattr(module, "groups", 1)
-        if transposed:
-            inputs = weight.shape[1] * groups if bayesian else weight.shape[0]
-            positions = args[0].numel() // inputs
-        else:
-            positions = output.numel() // weight.shape[0]
-        total += positions * weight.numel()
+        total += _products(module, args, given, output)
 
-    kinds = (BayesLayer, nn.Linear, _ConvNd, SparseLinear)
-    hooks = [module.register_forward_hook(count) for module in model.modules() if isinstance(module, kinds)]
+    kinds = (BayesLayer, nn.Linear, _ConvNd, SparseLinear, nn.MultiheadAttention, *RECURRENT)
+    found = [module for module in model.modules() if isinstance(module, kinds)]
+    hooks = [module.register_forward_hook(count, with_kwargs=True) for module in found]
     try:
         with _mean_network(model):
             model(one)
@@ -204,6 +201,29 @@ def _multiply_adds(model: nn.Module, one: Tensor) -> int:
         for hook in hooks:
             hook.remove()
     return total
+
+
+def _products(module: Any, args: tuple[Any, ...], given: dict[str, Any], output: Any) -> int:
+    """Multiply-adds of one call: every position of the output (of the input, if transposed) takes all weights once."""
+    if isinstance(module, SparseLinear):
+        return output.numel() // module.out_features * len(module.values)
+    if isinstance(module, RECURRENT):  # every time step takes all weights once
+        x = args[0] if args else given["input" if isinstance(module, PLAIN_RECURRENT) else "x"]
+        x = x.data if isinstance(x, PackedSequence) else x
+        return x.numel() // x.shape[-1] * sum(weight.numel() for weight in _weights(module))
+    if isinstance(module, nn.MultiheadAttention):  # calls none of its projections as a layer
+        named = dict(zip(("query", "key", "value"), args, strict=False)) | given
+        inner = sum(named[name].numel() for name in ("query", "key", "value"))
+        return (inner + named["query"].numel()) * module.embed_dim
+    bayesian = isinstance(module, BayesLayer)
+    if bayesian and not module.op.numeric_input:
+        return 0
+    weight = module.weight.mean() if bayesian else module.weight
+    transposed = isinstance(module.op, ConvTransposeOp) if bayesian else isinstance(module, _ConvTransposeNd)
+    if not transposed:
+        return output.numel() // weight.shape[0] * weight.numel()
+    inputs = weight.shape[1] * module.op.groups if bayesian else weight.shape[0]
+    return args[0].numel() // inputs * weight.numel()
 
 
 def _seconds(models: Sequence[nn.Module], x: Tensor, repeats: int) -> list[float]:

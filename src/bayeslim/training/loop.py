@@ -30,6 +30,7 @@ from bayeslim.training.checkpoint import RunState, checkpoint_file, load_checkpo
 from bayeslim.training.elbo import KLScaling
 from bayeslim.training.history import History
 from bayeslim.training.interrupts import stop_between_steps
+from bayeslim.training.modes import TrainingModes
 from bayeslim.training.progress_bar import progress_bar
 from bayeslim.training.ranks import join
 from bayeslim.training.sharding import sharded_sparsity, unsharded
@@ -85,7 +86,7 @@ def fit(
     batch, with the steps of a single one; only rank 0 validates and writes. See docs/distributed.md.
 
     Args:
-        model: the network; trained in place.
+        model: the network; trained in place. Parts in evaluation mode, in a network that is not, stay in it.
         data: (x, y) tensors or arrays, a Dataset, or a DataLoader (with several processes: with a DistributedSampler).
         likelihood: `p(y | f)`, e.g. `bl.Categorical()`; its own parameters are trained too.
         epochs: passes over the data, in all (a resumed run counts those done before).
@@ -189,7 +190,7 @@ def fit(
     }
     state = _begin(stepper, folder, resume, seed, settings)
     remember_likelihood_(model, likelihood)
-    steps = math.ceil(len(batches) / accumulate)
+    steps, modes = math.ceil(len(batches) / accumulate), TrainingModes(model)
 
     bar = progress_bar(progress and ranks.first, state.epoch, epochs, steps)
     with seeded(0), stop_between_steps() as stop, ranks.explained(), bar as advance:
@@ -198,7 +199,7 @@ def fit(
             epoch, pretraining = state.epoch, state.epoch < pretrain_epochs
             torch.manual_seed(derived_seed(state.seed, epoch))
             batches.begin(epoch)
-            model.train()
+            modes.train_()
             with using(model, mean_only) if pretraining else nullcontext():
                 for step, group in enumerate(_grouped(batches, accumulate)):
                     if step == 0 and not (ranks.first or shared_noise):  # the order, equal on all ranks, is drawn
@@ -224,6 +225,7 @@ def fit(
             if patience is not None and not pretraining:
                 _note_best(state, model, likelihood, record["validation_nll"])
             _save(folder, stepper, state, keep)
+    modes.restore_()
     if patience is not None and state.best:
         model.load_state_dict(unprefixed("model", state.best))
         likelihood.load_state_dict(unprefixed("likelihood", state.best))

@@ -25,6 +25,7 @@ from bayeslim.training.elbo import KLScaling
 from bayeslim.training.history import History
 from bayeslim.training.interrupts import stop_between_steps
 from bayeslim.training.loop import check_counts
+from bayeslim.training.modes import TrainingModes
 from bayeslim.training.progress_bar import progress_bar
 from bayeslim.training.stack import Objective, StackStepper, check_alike
 from bayeslim.using import using
@@ -68,7 +69,8 @@ def fit_many(
 
     Args:
         models: the networks, trained in place, with initial weights of their own. Names, shapes and settings must
-            agree; the values of all tensors, such as masks of pruned weights, may differ.
+            agree; the values of all tensors, such as masks of pruned weights, may differ. Parts in evaluation mode stay
+            in it as in `bl.fit`.
         data: (x, y) tensors or arrays; kept whole on the networks' device.
         likelihood: `p(y | f)`; each network gets a copy of its own, which it remembers for `bl.predict`.
         epochs: passes over the data.
@@ -121,8 +123,10 @@ def fit_many(
     seeds = torch.randint(2**31, (len(models),)).tolist() if seeds is None else _each("seeds", seeds, len(models))
     for seed in seeds:
         check_seed(seed)
+    modes = TrainingModes(*models)
     for model in models:
-        model.to(device or device_of(model)).train()
+        model.to(device or device_of(model))
+    modes.train_()
     check_alike(models)
     likelihoods = [copy.deepcopy(likelihood).to(device_of(models[0])) for _ in models]
     batches = make_batches(data, batch_size, None, models[0], likelihoods[0])
@@ -147,8 +151,7 @@ def fit_many(
                 betas, factors = (values.to(x.device) for values in plan.settings(epoch, len(batches)))
                 kl = betas.any(1).tolist()
                 orders = _orders(seeds, epoch, len(x)).to(x.device)
-                for model in models:
-                    model.train()
+                modes.train_()
                 with using(nn.ModuleList(models), mean_only) if phase == "pretrain" else nullcontext():
                     for step, rows in enumerate(orders.split(batch_size, 1)):
                         stepper.step(rows, betas[step], factors[step], kl=kl[step], phase=phase)
@@ -166,6 +169,7 @@ def fit_many(
                 _note_diverged(diverged, histories, finite)
     finally:
         stepper.release_()
+        modes.restore_()
     return histories
 
 
