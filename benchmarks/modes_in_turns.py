@@ -44,7 +44,7 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
         f"{name}, {mode}": functools.partial(build, name, mode)
         for mode, names in MEASURED.items()
         for name in names
-        if device.type == "cuda" or "graph" not in mode
+        if (device.type == "cuda" or "graph" not in mode) and not (chosen.quick and "compile" in MODES[mode])
     }
     rounds = 2 if chosen.quick else 60
     return {

@@ -69,9 +69,9 @@ def test_a_record_tells_the_commands_that_made_it(tmp_path: Path) -> None:
 def test_reproduce_tells_what_was_typed_without_places(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     options = ["--quick", "--seeds", "1", "--root", str(tmp_path), "--example", "2", "--out", str(file)]
-    assert main(["reproduce", "variable-selection", *options, "--restarts", "1"]) == 0
+    assert main(["reproduce", "variable-selection", *options, "--epochs", "2"]) == 0
     record = json.loads(file.read_text())
-    said = "bayeslim reproduce variable-selection --quick --seeds 1 --example 2 --restarts 1"
+    said = "bayeslim reproduce variable-selection --quick --seeds 1 --example 2 --epochs 2"
     assert record["commands"] == [said]
     both = tmp_path / "b.json"
     assert main(["reproduce", "variable-selection", "--merge", str(file), str(file), "--out", str(both)]) == 0
