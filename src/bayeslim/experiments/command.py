@@ -13,7 +13,7 @@ from rich.console import Console
 
 from bayeslim.experiments.arguments import common_parser
 from bayeslim.experiments.experiment import Experiment, run
-from bayeslim.experiments.record import Record, write_record
+from bayeslim.experiments.record import Record, read_record, write_record
 
 __all__ = ["carry_out", "resumable_parser"]
 
@@ -62,7 +62,7 @@ def carry_out(kind: type[Experiment], chosen: argparse.Namespace, table: Callabl
         record = run(
             experiment,
             small[1] if small else experiment.load(chosen.root, chosen.device),
-            earlier=json.loads(chosen.out.read_text()) if chosen.out is not None and chosen.out.exists() else None,
+            earlier=read_record(chosen.out),
             save=lambda found: write_record(chosen.out, found),
             checkpoints=chosen.checkpoints,
             say=show,

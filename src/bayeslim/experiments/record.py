@@ -13,7 +13,7 @@ import torch
 
 from bayeslim.storage import write_atomically
 
-__all__ = ["Record", "begun", "check_joinable", "made_by", "united", "write_record"]
+__all__ = ["Record", "begun", "check_joinable", "made_by", "read_record", "united", "write_record"]
 
 Record = dict[str, Any]
 """What JSON can hold: settings, facts, and a list of runs."""
@@ -62,6 +62,15 @@ def made_by(command: str) -> Iterator[None]:
         yield
     finally:
         _command.reset(token)
+
+
+def read_record(path: Path | None) -> Record | None:
+    """What an experiment wrote there before, to go on from; None where it has not.
+
+    Example:
+        >>> read_record(Path("results/new.json"))
+    """
+    return json.loads(path.read_text()) if path is not None and path.exists() else None
 
 
 def write_record(path: Path | None, record: Record) -> None:

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from bayeslim.data.sparse_examples import Ex1Variant, sparse_regression
 from bayeslim.experiments.arguments import add_seeds, common_parser
-from bayeslim.experiments.record import Record, begun, check_joinable, write_record
+from bayeslim.experiments.record import Record, begun, check_joinable, read_record, write_record
 from bayeslim.feature_selection import Recipe
 from bayeslim.feature_selection.selection import selection_errors, zero_part
 from bayeslim.feature_selection.stack import Task, fit_stack, inputs_used, network_of, stack_losses, stacked_mlp
@@ -220,7 +220,7 @@ def main(arguments: list[str] | None = None) -> None:
             )
         if chosen.epochs is not None:
             config = replace(config, recipe=replace(config.recipe, epochs=chosen.epochs))
-        earlier = json.loads(chosen.out.read_text()) if chosen.out is not None and chosen.out.exists() else None
+        earlier = read_record(chosen.out)
         record = run(
             config, chosen.device, earlier=earlier, save=lambda found: write_record(chosen.out, found), console=console
         )

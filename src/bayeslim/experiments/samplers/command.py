@@ -33,7 +33,7 @@ from rich.console import Console
 import bayeslim as bl
 from bayeslim.experiments.arguments import add_seeds, common_parser
 from bayeslim.experiments.method_runs import all_runs, merged
-from bayeslim.experiments.record import Record, write_record
+from bayeslim.experiments.record import Record, read_record, write_record
 from bayeslim.experiments.samplers.methods import METHODS, Config, Data, Outcome
 from bayeslim.experiments.samplers.table import table
 from bayeslim.predictive import Snapshots
@@ -121,7 +121,7 @@ def main(arguments: list[str] | None = None) -> None:
             config = Config(config.methods, (0,), 4, members=2, samples=10)
             (x, y), (x_test, y_test) = images
             images = (x[:1000], y[:1000]), (x_test[:200], y_test[:200])
-        earlier = json.loads(chosen.out.read_text()) if chosen.out is not None and chosen.out.exists() else None
+        earlier = read_record(chosen.out)
         record = run(
             config, images, earlier=earlier, save=lambda found: write_record(chosen.out, found), console=console
         )

@@ -40,7 +40,7 @@ from typing import Any
 from rich.console import Console
 
 from bayeslim.experiments.arguments import add_seeds, common_parser
-from bayeslim.experiments.record import begun, check_joinable, write_record
+from bayeslim.experiments.record import begun, check_joinable, read_record, write_record
 from bayeslim.experiments.sparse_vd.finish import finished
 from bayeslim.experiments.sparse_vd.recipes import FINISHES, GOALS, PAPER, RECIPES, TOLERANCE, USUAL, Recipe
 from bayeslim.experiments.sparse_vd.table import table
@@ -185,7 +185,7 @@ def main(arguments: list[str] | None = None) -> None:
             few = {"batch_size": 20, "tune_epochs": 1, "samples": 3, "width": 1 / 16}
             config, counts = replace(config, recipes=names[:2], seeds=(0,), epochs=2, **few), (500, 100)
         images = load_images(chosen.network, chosen.root, chosen.device, counts)
-        earlier = json.loads(chosen.out.read_text()) if chosen.out is not None and chosen.out.exists() else None
+        earlier = read_record(chosen.out)
         record = run(
             config,
             images,

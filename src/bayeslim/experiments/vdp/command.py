@@ -38,7 +38,7 @@ import bayeslim as bl
 from bayeslim.analysis import SNRS, infidelity, magnitude_curve, noise_sweep, sensitivity_max
 from bayeslim.experiments.arguments import add_seeds, common_parser
 from bayeslim.experiments.method_runs import all_runs, merged
-from bayeslim.experiments.record import Record, write_record
+from bayeslim.experiments.record import Record, read_record, write_record
 from bayeslim.experiments.vdp.table import table
 from bayeslim.full_covariance import full_covariance
 from bayeslim.gaussian import Gaussian
@@ -274,7 +274,7 @@ def main(arguments: list[str] | None = None) -> None:
             record = {**machine(chosen.device), "costs": costs(config, images[0]), "pass_over_det": ratio}
             write_record(chosen.out, record)
         else:
-            earlier = json.loads(chosen.out.read_text()) if chosen.out is not None and chosen.out.exists() else None
+            earlier = read_record(chosen.out)
             record = run(
                 config, images, earlier=earlier, save=lambda found: write_record(chosen.out, found), console=console
             )
