@@ -132,12 +132,22 @@ def test_sampling_epochs_are_the_last_of_each_cycle() -> None:
     assert [epoch for epoch in range(200) if samples(Progress(7 * epoch, 7, 200))] == chosen
 
 
-@pytest.mark.parametrize(("epochs", "cycles"), [(10, 3), (7, 2), (5, 1), (3, 3)])
-def test_sampling_epochs_end_with_the_run(epochs: int, cycles: int) -> None:
-    rate = by_step(cosine_cycles(cycles), epochs=epochs, steps_per_epoch=1)
-    chosen = [epoch for epoch in range(epochs) if sampling_epochs(cycles, 1)(Progress(epoch, 1, epochs))]
-    restarts = [epoch for epoch in range(1, epochs) if rate[epoch] == 1.0]
-    assert chosen == [restart - 1 for restart in restarts] + [epochs - 1]
+@pytest.mark.parametrize("per_cycle", [1, 3])
+@pytest.mark.parametrize("steps_per_epoch", [1, 4, 391])
+@pytest.mark.parametrize(("epochs", "cycles"), [(10, 3), (7, 2), (5, 1), (3, 3), (30, 4), (50, 4), (2, 5)])
+def test_sampling_epochs_are_those_before_a_restart(
+    epochs: int, cycles: int, steps_per_epoch: int, per_cycle: int
+) -> None:
+    """Snapshots follow epochs; the last before the rate jumps up are wanted, wherever cycles and epochs meet."""
+    rate = by_step(cosine_cycles(cycles), epochs=epochs, steps_per_epoch=steps_per_epoch)
+    restarts = [step for step in range(1, len(rate)) if rate[step] == 1.0] + [len(rate)]
+    in_cycle: dict[int, list[int]] = {}
+    for epoch in range(epochs):
+        done = (epoch + 1) * steps_per_epoch
+        in_cycle.setdefault(next(restart for restart in restarts if restart >= done), []).append(epoch)
+    wanted = [epoch for own in in_cycle.values() for epoch in own[-per_cycle:]]
+    samples = sampling_epochs(cycles, per_cycle)
+    assert [e for e in range(epochs) if samples(Progress(e * steps_per_epoch, steps_per_epoch, epochs))] == wanted
 
 
 @pytest.mark.parametrize(

@@ -177,9 +177,9 @@ def cosine_cycles(cycles: int = 1) -> Schedule:
 def sampling_epochs(cycles: int, per_cycle: int = 3) -> Callable[[Progress], bool]:
     r"""Whether an epoch belongs to the sampling phase: the last `per_cycle` epochs of each of `cycles` cycles.
 
-    With `E = ceil(epochs / cycles)` and `e` counted from 0, `(e mod E) + 1 > E - per_cycle` (Zhang et al. 2020); the
-    rest of a cycle explores. It agrees with `cosine_cycles` where `cycles` divides the epochs; a last cycle that was
-    cut short ends in its own last epochs.
+    Cycles are those of `cosine_cycles`. An epoch belongs to the cycle of its last step, after which a snapshot is
+    taken; with `n` epochs left that end before the restart it samples if `n < per_cycle`. Of four cycles of 50 epochs
+    these are 47 to 49, counted from 0, and so on (Zhang et al. 2020); the rest of a cycle explores.
 
     Args:
         cycles: number of cycles.
@@ -193,8 +193,9 @@ def sampling_epochs(cycles: int, per_cycle: int = 3) -> Callable[[Progress], boo
         raise ValueError(f"`cycles` and `per_cycle` must be at least 1, got {cycles} and {per_cycle}")
 
     def samples(progress: Progress) -> bool:
-        length = math.ceil(progress.epochs / cycles)
-        start = progress.epoch // length * length
-        return min(start + length, progress.epochs) - progress.epoch <= per_cycle
+        done, steps = (progress.epoch + 1) * progress.steps_per_epoch, progress.steps_per_epoch * progress.epochs
+        length = math.ceil(steps / cycles)
+        restart = min(math.ceil(done / length) * length, steps)
+        return restart // progress.steps_per_epoch - (progress.epoch + 1) < per_cycle
 
     return samples
