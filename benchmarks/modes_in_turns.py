@@ -3,7 +3,9 @@
     python benchmarks/modes_in_turns.py --device cuda --out results/modes_in_turns_cuda.json
 
 `train_step.py` compares every mode with the plain network in the same mode; here one network, eager and without
-Bayesian layers, is what all are compared with, in the same rounds, whatever the machine's clocks do meanwhile.
+Bayesian layers, is what all are compared with, in the same rounds, whatever the machine's clocks do meanwhile. A turn
+takes about 50 steps: after so many `fit` waits for the device. In shorter turns their start, when the device waits for
+the host, weighs more.
 """
 
 import argparse
@@ -16,6 +18,8 @@ from harness import run
 from bayeslim.step_costs import as_record, costs_of, networks, train_step
 
 SIZES, BATCH = [4096] * 4, 4096
+TURN_SECONDS = 0.15
+"""About 50 steps of 3 ms."""
 MODES: dict[str, dict[str, Any]] = {
     "eager": {},
     "graph": {"cuda_graph": True},
@@ -46,14 +50,15 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
         for name in names
         if (device.type == "cuda" or "graph" not in mode) and not (chosen.quick and "compile" in MODES[mode])
     }
-    rounds = 2 if chosen.quick else 60
+    rounds, turn = (2, 0.0) if chosen.quick else (25, TURN_SECONDS)
     return {
         "what": "training step, ratio to the eager deterministic network",
         "network": sizes,
         "batch": batch,
         "autocast": "bfloat16",
         "rounds": rounds,
-        "steps": as_record(costs_of(builders, rounds=rounds, device=device)),
+        "turn_seconds": turn,
+        "steps": as_record(costs_of(builders, rounds=rounds, turn_seconds=turn, device=device)),
     }
 
 

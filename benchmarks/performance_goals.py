@@ -38,16 +38,16 @@ PEER_FIGURES = """The figures of peers are the best of torchbnn 1.2, bayesian-to
 measured when the goals were set: on two CPU cores, and on one H200. Ratios on the CPU move with the speed of a shared
 machine: in three measurements, of which the record is the last, eager weight_sample was 1.67 to 1.85, local_reparam
 2.37 to 2.64, moments 2.71 to 3.22, compiled 1.29 to 1.42, 2.00 to 2.12 and 2.24 to 2.30. Times on CUDA are those of
-`results/modes_in_turns_cuda.json` (`python benchmarks/modes_in_turns.py --device cuda`): all modes take turns with the
-eager deterministic network, to which, like the goals, they are compared. Measured mode by mode, as in the table of
-training steps below, that network takes 2.46 to 2.57 ms instead of 2.68, most likely because the heavier steps between
-its turns lower the clocks, and ratios of medians are larger: weight_sample compiled as one graph 1.17 to 1.21,
-local_reparam compiled 1.86 to 1.95. What is not one graph waits for the host and depends on how fast that is: eager
-weight_sample was 1.28 to 1.63 in seven measurements before steps launched fewer small kernels, 1.27 twice since.
+`results/modes_in_turns_cuda.json` (`python benchmarks/modes_in_turns.py --device cuda`): all modes take turns of about
+50 steps, after which `fit` waits for the device, with the eager deterministic network, to which, like the goals, they
+are compared. In turns of 7 steps their start weighs more, and what is not one graph waits for the host: an earlier
+record had weight_sample compiled at 1.22, as one graph 1.12, eager 1.27 (up to 1.63 on slow hosts), local_reparam
+compiled 1.77, k-tied 1.01. Measured mode by mode, as in the table of training steps below, ratios are larger:
+weight_sample compiled as one graph 1.17 to 1.21, local_reparam compiled 1.86 to 1.95.
 Memory is that of the table below. It does not count the workspace of cuBLAS, which early records counted for the
 deterministic network alone (weight_sample was 1.59 then); at the eager peak there are 128 MiB with which torch sums the
-gradient of a bias, in the deterministic network too. (As a product with ones it needs none, and memory is 1.63 times;
-but the autograd function for that costs the host more than it saves: 1.28, 1.41 and 1.50 times. Left out.)
+gradient of a bias, in the deterministic network too. As a product with ones it needs none, and memory is 1.63 times;
+but then the eager step takes 1.30 times the plain one instead of 1.25, in turns of 50 steps, so it is left out.
 Below, every mode is compared in turns with the deterministic
 network of its own, which gives larger ratios where that one is faster. Compiled moments took 1.9 times the eager
 deterministic step in early records because torch 2.11 lost a gradient of theirs, and with it a quarter of the products.

@@ -142,6 +142,7 @@ def costs_of(
     builders: Mapping[str, Callable[[], Callable[[], object]]],
     *,
     rounds: int = 30,
+    turn_seconds: float = 0.02,
     device: torch.device | str = "cpu",
 ) -> dict[str, StepCost]:
     """Time and memory of any steps, all taking turns.
@@ -150,6 +151,7 @@ def costs_of(
         builders: by name, what makes a network with its optimiser and returns a function that takes a step. The first
             is what the others are compared with.
         rounds: measurements of each.
+        turn_seconds: the least time of a turn. Each starts with an idle device.
         device: where the steps run.
 
     Example:
@@ -157,7 +159,8 @@ def costs_of(
         0.003
     """
     built = {name: peak_memory(build, device) for name, build in builders.items()}
-    times = interleaved({name: step for name, (step, _) in built.items()}, rounds=rounds, device=device)
+    steps = {name: step for name, (step, _) in built.items()}
+    times = interleaved(steps, rounds=rounds, turn_seconds=turn_seconds, device=device)
     base = next(iter(built.values()))[1]
     return {name: StepCost(times[name], memory, memory / base) for name, (_, memory) in built.items()}
 

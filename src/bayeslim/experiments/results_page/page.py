@@ -100,7 +100,7 @@ def _filled(entry: Entry, record: Record, level: int) -> list[str]:
             + (f" with `{entry.command}`" if entry.command else "")
         ) from error
     table = re.sub(r"^###", "#" * level, table, flags=re.M)
-    return [wrapped(f"{made} {about}"), narrowed(table), wrapped(notes)]
+    return [wrapped(f"{made} {about}"), wrapped(narrowed(table)), wrapped(notes)]
 
 
 def _made(entry: Entry, record: Record) -> str:

@@ -122,7 +122,7 @@ ENTRIES: tuple[Entry, ...] = (
     _entry(
         "vgg",
         "ARD and its Gamma hyperprior: VGG on CIFAR-10",
-        "--recipes p2-ard gamma-0.51 --seeds 1 --epochs 25",
+        "--recipes p2-svd p2-ard gamma-0.505 gamma-0.51 gamma-0.52 --seeds 1 --epochs 25",
         notes.vgg,
         notes.vgg_notes,
     ),
