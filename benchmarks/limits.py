@@ -105,8 +105,3 @@ def step_seconds(record: Mapping[str, object], name: str, noise: bool = False) -
     assert isinstance(sizes, list) and isinstance(batch, int) and isinstance(speeds, dict)
     width = 2 if record["autocast"] == "bfloat16" else 4
     return step_work(sizes, batch, KIND_OF[name], width).seconds(speeds, noise)
-
-
-def step_limit(record: Mapping[str, object], name: str, noise: bool = False) -> float:
-    """The ratio to the deterministic network that a perfect step would have."""
-    return step_seconds(record, name, noise) / step_seconds(record, "deterministic")

@@ -161,7 +161,7 @@ def tokenised(train: TextData, test: TextData, least_reviews: int, length: int, 
 
     Example:
         >>> tokenised(train, test, least_reviews=10, length=120, device="cpu").vocabulary
-        18510
+        18854
     """
     split = [[words(text) for text in part.texts] for part in (train, test)]
     counts = Counter(word for review in split[0] for word in set(review))

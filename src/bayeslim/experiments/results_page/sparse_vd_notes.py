@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from statistics import mean
 
 from bayeslim.experiments.results_page.entry import Record, seeds_of
+from bayeslim.experiments.sparse_vd.views import SHIFTS, TURNS
 
 __all__ = [
     "ard_clip_notes",
@@ -32,8 +34,11 @@ def lenet(record: Record) -> str:
     finishes = "; ".join(f"{name}: {_finish(facts, settings)}" for name, facts in record["finishes"].items())
     views = ""
     if any(recipe.get("vary") for recipe in record["recipes"].values()):
-        views = """ Training, too, is on images shifted by a pixel or turned by some degrees: as many steps, and the
-    views of an image count as one image."""
+        count = len(SHIFTS) + len(TURNS)
+        passes = " or ".join(str(math.ceil(one / count)) for one in epochs)
+        views = f""" Training, too, is on images shifted by a pixel or turned by some degrees: {passes} passes over
+    {count} views, and the views of an image count as one image. Passes are rounded up and the ramps of the KL down, so
+    that it has its full weight for somewhat longer than in recipes without views."""
     return f"""{spread}. {" or ".join(map(str, epochs))} epochs of batch {settings["batch_size"]}, pixels / 255 minus
     the mean image.{views} Compression counts weights; all recipes and finishes that were run with these seeds are
     shown. Finishes: {finishes}."""
@@ -96,6 +101,7 @@ def shifted_notes(record: Record) -> str:
     recipe = next(iter(record["recipes"]))
     gain = points[recipe, "tuned"][0] - points[recipe, "shifted"][0]
     longer = points.get((recipe, "longer"))
+    plain = [name for name in ("tuned", "harder", "relaxed") if (recipe, name) in points]
     without = ""
     if longer is not None:
         without = f""" As many epochs on the images as they are overfit: {longer[0]:.2f} %
@@ -103,8 +109,8 @@ def shifted_notes(record: Record) -> str:
     return (
         lenet_notes(record)
         + f"""
-- Shifted images are worth {gain:.2f} points for the same weights ({recipe}, shifted against tuned), which the papers do
-  without: beside them stand tuned, harder and relaxed.{without}
+- Shifted images are worth {gain:.2f} points for the same weights ({recipe}, shifted against tuned, which takes fewer
+  epochs and smaller steps), which the papers do without: beside them stand {", ".join(plain)}.{without}
 - Seed 10 tells which finishes are worth a run; it was judged on the test images, as everything here."""
     )
 
@@ -129,7 +135,7 @@ def varied_notes(record: Record) -> str:
         lenet_notes(record)
         + """
 - The papers train on the images as they are: beside them stand the records of `ard-3-clip` below. What views of the
-  images are worth in the whole training, not only in the tuning, is the difference to those.
+  images are worth in the whole training, not only in the tuning, is the difference to those, nearly.
 - The recipe was tried on one LeNet-300-100 before, of seed 10, judged on the test images: 1.30 % at 101 times. No seed
   here chose anything."""
     )

@@ -43,8 +43,7 @@ PRUNED = {
     "dpf-95": Pruning(0.95, feedback=True),
     "dfp-90-units": Pruning(0.90, group="input_unit"),
 }
-"""Whole units go no further than 90 %: their size is a root mean square in linear layers, a range in convolutions, so
-the first linear layer, which holds 93 % of the weights, would be emptied before the convolutions lose anything."""
+"""Whole units go no further than 90 %."""
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ Epifano et al. 2024, IEEE Access):
 
 - det: the plain network;
 - bbb: Bayes by Backprop, sampled weights and a scale-mixture prior, predictions from 200 samples;
-- vdp-cov: covariances within feature maps, first order, the original VDP; prior N(0, 1) whose KL weighs 60 times that
-  of the ELBO, as in the authors' code, which adds it to 1000 times the mean cross-entropy; on part of the images,
-  because it is slow;
+- vdp-cov: covariances within feature maps, first order, the original VDP; on part of the images, because it is slow;
+  prior N(0, 1) whose KL weighs 60 times that of the ELBO of these 12 800 images (the authors add it to 1000 times the
+  mean cross-entropy: 60 times that of the ELBO of all 60 000, 12.8 times that of so many);
 - vdp: variances alone, exact moments, predictions from one pass. The objective is the ELBO and the prior
-  N(0, 0.05^2): with N(0, 1), at 1, 10 or 60 times the KL, the network is neither more robust to noise than the plain
-  one nor prunable (docs/results.md); vdp-ard: the same with an ARD prior, which prunes best.
+  N(0, 0.05^2): with N(0, 1), at 1, 10 or 60 times the KL (these two with SELU), the network is neither more robust
+  to noise than the plain one nor prunable (docs/results.md); vdp-ard: the same with an ARD prior, which prunes best.
 
 Each network is scored on the test images, under noise of -6 to 40 dB, with its smallest weights removed, and by the
 Infidelity and Sensitivity-Max of its input gradients. `--costs` measures time and memory of a training step instead.
