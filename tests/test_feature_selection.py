@@ -54,6 +54,18 @@ def test_the_right_inputs_are_found(found: FeatureSelection) -> None:
     assert 0.7 < found.sparsity < 1
 
 
+def test_values_far_from_zero_lose_no_digits(found: FeatureSelection) -> None:
+    """Times in seconds since 1970 and the like: in float32 nothing would be left of their differences."""
+    x, y = (part.double() for part in problem(1))
+    moved = select_features(x + 1e9, y + 1e9, hidden=(6, 3), restarts=3, recipe=RECIPE, seed=1)
+    assert moved.chosen.tolist() == found.chosen.tolist()
+    assert moved.validation_losses == pytest.approx(found.validation_losses, rel=1e-2)
+    with torch.no_grad():
+        error = moved.network(x + 1e9)[:, 0] - (y + 1e9)
+    assert error.var() < 0.15 * y.var()
+    assert {parameter.dtype for parameter in found.network.parameters()} == {torch.float32}
+
+
 def test_the_restart_is_chosen_on_held_out_rows(found: FeatureSelection) -> None:
     """One of the three is trapped: its loss is the variance of the target."""
     assert len(found.validation_losses) == 3

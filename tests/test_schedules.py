@@ -97,6 +97,10 @@ def test_constant_then_linear_is_the_learning_rate_of_sparse_vd() -> None:
     assert falling == pytest.approx([1 - step / 20 for step in range(20)])
 
 
+def restarts(rates: list[float]) -> list[int]:
+    return [step for step in range(1, len(rates)) if rates[step] >= rates[step - 1]]
+
+
 @pytest.mark.parametrize("cycles", [1, 4])
 def test_cosine_cycles_match_torch(cycles: int) -> None:
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
@@ -109,15 +113,17 @@ def test_cosine_cycles_match_torch(cycles: int) -> None:
     assert by_step(cosine_cycles(cycles), epochs=10, steps_per_epoch=6) == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("total", [100, 101, 999, 1000])
-@pytest.mark.parametrize("cycles", [1, 3, 7])
+@pytest.mark.parametrize("total", [50, 100, 101, 999, 1000])
+@pytest.mark.parametrize("cycles", [1, 3, 7, 12])
 def test_cosine_cycles_end_low_even_if_they_do_not_divide_the_run(total: int, cycles: int) -> None:
     """A restart in the last few steps would throw away what the run has found."""
     values = by_step(cosine_cycles(cycles), epochs=1, steps_per_epoch=total)
-    starts = [step for step in range(total) if values[step] == 1.0]
+    starts = [0, *restarts(values)]
     assert len(starts) == cycles
-    assert max(b - a for a, b in zip(starts, [*starts[1:], total], strict=True)) == math.ceil(total / cycles)
-    assert values[-1] < 0.5
+    lengths = {b - a for a, b in zip(starts, [*starts[1:], total], strict=True)}
+    assert lengths <= {total // cycles, math.ceil(total / cycles)}
+    assert values[0] == 1.0
+    assert values[-1] < 0.25
 
 
 def test_cosine_cycles_with_more_cycles_than_steps() -> None:
@@ -134,17 +140,17 @@ def test_sampling_epochs_are_the_last_of_each_cycle() -> None:
 
 @pytest.mark.parametrize("per_cycle", [1, 3])
 @pytest.mark.parametrize("steps_per_epoch", [1, 4, 391])
-@pytest.mark.parametrize(("epochs", "cycles"), [(10, 3), (7, 2), (5, 1), (3, 3), (30, 4), (50, 4), (2, 5)])
+@pytest.mark.parametrize(("epochs", "cycles"), [(10, 3), (7, 2), (5, 1), (3, 3), (30, 4), (50, 4), (50, 7), (10, 4)])
 def test_sampling_epochs_are_those_before_a_restart(
     epochs: int, cycles: int, steps_per_epoch: int, per_cycle: int
 ) -> None:
     """Snapshots follow epochs; the last before the rate jumps up are wanted, wherever cycles and epochs meet."""
     rate = by_step(cosine_cycles(cycles), epochs=epochs, steps_per_epoch=steps_per_epoch)
-    restarts = [step for step in range(1, len(rate)) if rate[step] == 1.0] + [len(rate)]
+    ends = [*restarts(rate), len(rate)]
     in_cycle: dict[int, list[int]] = {}
     for epoch in range(epochs):
         done = (epoch + 1) * steps_per_epoch
-        in_cycle.setdefault(next(restart for restart in restarts if restart >= done), []).append(epoch)
+        in_cycle.setdefault(next(end for end in ends if end >= done), []).append(epoch)
     wanted = [epoch for own in in_cycle.values() for epoch in own[-per_cycle:]]
     samples = sampling_epochs(cycles, per_cycle)
     assert [e for e in range(epochs) if samples(Progress(e * steps_per_epoch, steps_per_epoch, epochs))] == wanted

@@ -99,7 +99,8 @@ def warmup_linear(warmup: int, ramp: int, final: float = 1.0) -> Schedule:
 def linear(warmup: int = 0, final: float = 1.0) -> Schedule:
     """0 for `warmup` epochs, then linear so that the last epoch reaches `final`.
 
-    The dissertation's annealing: with `e` counted from 0, `(e + 1 - warmup) / (epochs - warmup)`.
+    The dissertation's annealing: with `e` counted from 0, `(e + 1 - warmup) / (epochs - warmup)`. A run of no more than
+    `warmup` epochs stays at 0.
 
     Args:
         warmup: epochs at 0.
@@ -155,7 +156,8 @@ def constant_then_linear(hold: float = 0.5) -> Schedule:
 def cosine_cycles(cycles: int = 1) -> Schedule:
     r"""`(1 + cos(pi t / L)) / 2` over `cycles` cycles of `L` steps (Zhang et al. 2020).
 
-    `L` is rounded up, as there: the last cycle may be cut short, but the run never ends in a restart.
+    `L` is not rounded: where `cycles` does not divide the steps some cycles have one more than others, and the run
+    ends at the end of the last one. With more cycles than steps every step begins one: the value is 1 throughout.
 
     Args:
         cycles: number of cycles; 1 is plain cosine decay.
@@ -168,8 +170,8 @@ def cosine_cycles(cycles: int = 1) -> Schedule:
         raise ValueError(f"`cycles` must be at least 1, got {cycles}")
 
     def value(progress: Progress) -> float:
-        length = math.ceil(progress.steps_per_epoch * progress.epochs / cycles)
-        return 0.5 * (1 + math.cos(math.pi * (progress.step % length) / length))
+        steps = progress.steps_per_epoch * progress.epochs
+        return 0.5 * (1 + math.cos(math.pi * (progress.step * min(cycles, steps) % steps) / steps))
 
     return value
 
@@ -194,8 +196,7 @@ def sampling_epochs(cycles: int, per_cycle: int = 3) -> Callable[[Progress], boo
 
     def samples(progress: Progress) -> bool:
         done, steps = (progress.epoch + 1) * progress.steps_per_epoch, progress.steps_per_epoch * progress.epochs
-        length = math.ceil(steps / cycles)
-        restart = min(math.ceil(done / length) * length, steps)
+        restart = math.ceil(((done - 1) * cycles // steps + 1) * steps / cycles)
         return restart // progress.steps_per_epoch - (progress.epoch + 1) < per_cycle
 
     return samples

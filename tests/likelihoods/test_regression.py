@@ -174,3 +174,12 @@ def test_a_network_remembers_its_likelihood() -> None:
     assert likelihood_of(model, other) is other
     assert len(model) == 1
     assert not any("noise" in name for name in model.state_dict())
+
+
+@pytest.mark.parametrize(("outputs", "width"), [(3, 1), (1, 3)])
+def test_a_noise_for_other_outputs_than_the_network_has_is_refused(outputs: int, width: int) -> None:
+    """Broadcasting would train on a loss that is summed over outputs that do not exist."""
+    with pytest.raises(
+        ValueError, match=f"noise for {outputs} outputs, but the model has {width}: pass outputs={width}"
+    ):
+        Gaussian(outputs=outputs).check_targets(torch.zeros(4, width), torch.Size([4, width]))

@@ -66,7 +66,8 @@ def select_features(
 ) -> FeatureSelection:
     """Find the inputs that a target depends on, however non-linearly, and a network that uses them alone.
 
-    Inputs (and the target of a regression) are standardised first. At least one input is always chosen.
+    Inputs (and the target of a regression) are standardised first, in float64. At least one input is always chosen. The
+    network takes values in their own units, in float64 if `x` is: times and other numbers far from 0 need that.
 
     Args:
         x: (N, p) inputs.
@@ -93,8 +94,8 @@ def select_features(
         >>> found.chosen
         tensor([0, 1, 2, 3, 4])
     """
-    x, y = as_tensor("x", x).float().cpu(), as_tensor("y", y).float().cpu()
-    x, y, scaling = _standardised(x, y, task)
+    given, y = as_tensor("x", x), as_tensor("y", y).double().cpu()
+    x, y, scaling = _standardised(given.double().cpu(), y, task)
     rows, inputs = x.shape
     if not 0 < validation <= 0.5:
         raise ValueError(f"`validation` must lie in (0, 0.5], got {validation}: pass e.g. 0.1")
@@ -116,7 +117,7 @@ def select_features(
     chosen = used[best].nonzero()[:, 0].cpu()
     rates = (None, None) if truth is None else selection_errors(chosen.tolist(), truth, inputs)
     sparsity = zero_part(network)
-    _unstandardise_(network, scaling)
+    network = _unstandardised(network, scaling).to(torch.float64 if given.dtype == torch.float64 else torch.float32)
     by_restart = [row.nonzero()[:, 0].tolist() for row in used]
     return FeatureSelection(chosen, network, best, losses.tolist(), by_restart, sparsity, *rates)
 
@@ -161,16 +162,19 @@ def _standardised(x: Tensor, y: Tensor, task: Task) -> tuple[Tensor, Tensor, _Sc
         raise ValueError("`y` must be 0 or 1 if `task` is 'binary': encode the two classes so")
     scaling = _Scaling(x.mean(0), x.std(0), y.mean(), y.std())
     if task == "binary":
-        scaling = scaling._replace(y_mean=torch.tensor(0.0), y_std=torch.tensor(1.0))
-    return (x - scaling.x_mean) / scaling.x_std, (y - scaling.y_mean) / scaling.y_std, scaling
+        scaling = scaling._replace(y_mean=torch.zeros_like(y[0]), y_std=torch.ones_like(y[0]))
+    inputs, target = (x - scaling.x_mean) / scaling.x_std, (y - scaling.y_mean) / scaling.y_std
+    return inputs.float(), target.float(), scaling
 
 
 @torch.no_grad()
-def _unstandardise_(network: nn.Sequential, scaling: _Scaling) -> None:
-    """Let the network take and give values in their own units."""
+def _unstandardised(network: nn.Sequential, scaling: _Scaling) -> nn.Sequential:
+    """The network for values in their own units, in float64."""
+    network = network.double()
     layers = [layer for layer in network if isinstance(layer, nn.Linear)]
     first, last = layers[0], layers[-1]
     first.weight.div_(scaling.x_std)
     first.bias.sub_(first.weight @ scaling.x_mean)
     last.weight.mul_(scaling.y_std)
     last.bias.mul_(scaling.y_std).add_(scaling.y_mean)
+    return network

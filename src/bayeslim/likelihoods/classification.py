@@ -83,7 +83,10 @@ class Categorical(Likelihood):
         return -torch.special.xlogy(mean, mean).sum(-1)
 
     def log_density(self, means: Tensor, variances: Tensor, y: Tensor) -> Tensor:
-        """Log of the averaged probability of the label."""
+        """Log of the averaged probability of the label; probabilities below the smallest float count as that.
+
+        A label that float32 gives no chance costs 87.3 nats, in float64 708.
+        """
         chosen = means.mean(0).gather(1, y[:, None])[:, 0]
         return chosen.clamp_min(torch.finfo(chosen.dtype).tiny).log()
 

@@ -101,6 +101,11 @@ class Gaussian(_Regression):
 
     def check_targets(self, y: Tensor, output_shape: torch.Size | None = None) -> Tensor:
         """Finite values in the shape of the output; (batch,) stands for (batch, 1)."""
+        if self.outputs is not None and output_shape is not None and output_shape[-1] != self.outputs:
+            raise ValueError(
+                f"Gaussian has a noise for {self.outputs} outputs, but the model has {output_shape[-1]}: pass "
+                f"outputs={output_shape[-1]}, or None for one noise"
+            )
         return targets_like_output(y, output_shape)
 
     def config(self) -> dict[str, Any]:
