@@ -52,8 +52,8 @@ def mnist_notes(record: Record) -> str:
   {right["mean-field"][1][-1]}). That is how Adam moves, not a better bound: the logarithm of a free scale by the
   learning rate in every step, that of a product of two factors by twice as much. From this alone the KL of mean-field
   would be {", ".join(f"{value:.1f}" for value in alone)} nats an image at steps
-  {", ".join(map(str, config["probe_steps"]))}, nearly all that is measured. At twice the learning rate it has a -ELBO of
-  40.5, 17.9 and 3.2 there (seed 0, noted by hand): most of the difference, not all.
+  {", ".join(map(str, config["probe_steps"]))}, nearly all that is measured. At twice the learning rate it has a -ELBO
+  of 40.5, 17.9 and 3.2 there (seed 0, noted by hand): most of the difference, not all.
 - After training, scales of rank 2 are as good as full rank; rank 1 is clearly worse.
 
 What does not, and why:
