@@ -1,4 +1,4 @@
-"""Cells that look like something else: decimal commas, codes with underscores, and very small numbers."""
+"""Cells that look like something else: decimal commas, codes, text among numbers, and very small numbers."""
 
 import warnings
 from fractions import Fraction
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from bayeslim.data.cells import decimal_comma, deviation, is_number
+from bayeslim.data.cells import decimal_comma, deviation, is_number, is_numeric, stray_text
 from bayeslim.data.columns import CategoryColumn, NumberColumn, TableInputs
 from bayeslim.data.problems import from_table
 from bayeslim.data.tables import Table
@@ -59,7 +59,7 @@ def test_a_class_of_its_own_in_most_rows_needs_a_word() -> None:
     with pytest.raises(ValueError, match="11 different values in 20 rows"):
         Target.fitted("y", [*names, *["n0"] * 9])
     with pytest.raises(ValueError, match="such as 'about 3'"):
-        Target.fitted("y", [*map(str, range(30)), "about 3"])
+        Target.fitted("y", [*map(str, range(10)), *(f"about {i}" for i in range(3, 15))])
 
 
 def test_codes_with_underscores_are_text() -> None:
@@ -71,6 +71,79 @@ def test_codes_with_underscores_are_text() -> None:
     with pytest.raises(ValueError, match="column 'n', data row 2: '1_0' is not a number"):
         inputs.encode_table(Table({"code": ["1_0", "1_0"], "n": ["1", "1_0"]}))
     assert Target.fitted("y", ["1_0", "10", "9"]).classes == ("9", "10", "1_0")  # not 10 twice
+
+
+@pytest.mark.parametrize(
+    ("cells", "row"),
+    [
+        ([*map(str, range(21)), "abc"] * 9, 21),  # 21 different numbers
+        ([*map(str, range(20)), "abc"] * 9, None),  # 20 may be codes
+        (["1", "2", "3", "other"] * 5, None),
+        (["1.5", "abc", "2.5", "3.5"], 1),  # few rows, but most of their numbers differ
+        (["1", "1", "2", "2", "x"], None),
+        (["", "?", "1.5", "NA", "abc", "2.5"], 4),  # missing cells count neither way
+        ([*map(str, range(50)), *["abc"] * 50], None),  # half of the cells
+        ([*map(str, range(50)), *["abc"] * 49], 50),
+        ([*(f"{i:02}" for i in range(1, 96)), "2A", "2B"], None),  # padded codes
+        (list(map(str, range(50))), None),
+        (["a", "b"], None),
+        ([], None),
+        (np.arange(3.0), None),
+    ],
+)
+def test_text_among_numbers_is_found_unless_these_can_be_codes(cells: list[str] | np.ndarray, row: int | None) -> None:
+    assert stray_text(cells) == row
+
+
+def test_text_among_numbers_is_refused_with_its_row() -> None:
+    for count in (60, 300):  # below and above the most categories
+        areas = [f"{100 + i / 10}" for i in range(count)]
+        areas[20] = "abc"
+        with pytest.raises(ValueError, match="column 'area', data row 21: 'abc' is not a number, .*--impute.* letter"):
+            TableInputs.fitted(Table({"area": areas}), impute=False)
+        areas[20] = ""
+        assert isinstance(TableInputs.fitted(Table({"area": areas}), impute=True).columns[0], NumberColumn)
+    codes = TableInputs.fitted(Table({"grade": ["1", "2", "3", "other"] * 5}), impute=False)
+    assert codes.columns == (CategoryColumn("grade", ("1", "2", "3", "other"), None),)
+
+
+def test_a_target_of_numbers_with_a_stray_text_is_refused_unless_the_task_is_said() -> None:
+    ages = [str(20 + i % 40) for i in range(200)]
+    ages[150] = "abc"
+    with pytest.raises(ValueError, match="the target 'age', data row 151: 'abc' is not a number, .*--task classes"):
+        Target.fitted("age", ages)
+    assert Target.fitted("age", ages, "classes").outputs == 41
+    assert Target.fitted("grade", ["1", "2", "3", "other"] * 10).classes == ("1", "2", "3", "other")
+
+
+@pytest.mark.parametrize(
+    ("cells", "numeric"),
+    [
+        (["007", "042", "113"], False),
+        (["", "01", "12", "100"], False),  # to a width of two
+        (["00", "11"], False),
+        (["5", "05", "12"], True),  # typed by hand
+        (["001", "10"], True),
+        (["0", "1", "10"], True),
+        (["007.50", "012.25"], True),
+        (["-05", "-07"], True),
+        ([], True),
+    ],
+)
+def test_whole_numbers_with_zeros_before_them_are_codes(cells: list[str], numeric: bool) -> None:
+    assert is_numeric(cells) is numeric
+
+
+def test_columns_of_codes_are_text() -> None:
+    codes = ["02139", "10001"] * 5
+    inputs = TableInputs.fitted(Table({"zip": codes}), impute=False)
+    assert inputs.columns == (CategoryColumn("zip", ("02139", "10001"), None),)
+    with pytest.raises(ValueError, match="'n' has 101 different values.*such as '000'.*; if .* without zeros before"):
+        TableInputs.fitted(Table({"n": ["", *(f"{i:03}" for i in range(101))]}), impute=True)
+    with pytest.raises(ValueError, match="'n' has 120 different values.*such as 'n0'.*group its values$"):
+        TableInputs.fitted(Table({"n": [cell for i in range(60) for cell in (str(i), f"n{i}")]}), impute=False)
+    trained = TableInputs.fitted(Table({"hour": ["8", "12"]}), impute=False)
+    assert trained.encode_table(Table({"hour": ["08", "12"]})).tolist() == [[-1.0], [1.0]]  # numbers stay numbers
 
 
 @pytest.mark.parametrize("scale", [1e-170, 1e-160, 1e-139, 1e-30, 1.0, 1e30])

@@ -1,6 +1,7 @@
 """Columns to inputs, and targets to classes or standardised numbers."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -58,6 +59,23 @@ def test_a_new_category_gives_zeros() -> None:
     torch.testing.assert_close(inputs.encode_table(Table({"b": ["z", "y"]})), torch.tensor([[0.0, 0.0], [0.0, 1.0]]))
 
 
+def test_values_that_are_all_unknown_are_a_warning() -> None:
+    inputs = TableInputs.fitted(Table({"flag": ["True", "False", ""]}), impute=True)
+    column = [*["1", "0"] * 5, ""]
+    known = "'flag' holds only values that training did not, such as '0': it has no effect.*: 'False', 'True'$"
+    with pytest.warns(UserWarning, match=known) as caught:
+        encoded = inputs.encode_table(Table({"flag": column}))
+        inputs.encode_table(Table({"flag": column[::-1]}))
+    assert len({str(warning.message) for warning in caught}) == 1  # Python shows a text once
+    assert encoded.tolist() == [*[[0.0, 0.0]] * 10, [0.0, 1.0]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        inputs.encode_table(Table({"flag": column[1:]}))  # nine may be new
+        inputs.encode_table(Table({"flag": [*column, "True"]}))  # one is known
+        inputs.encode_table(Table({"flag": [""] * 20}))
+        assert inputs.encode_table(Table({"flag": ["perhaps"]})).tolist() == [[0.0, 0.0]]
+
+
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
@@ -93,6 +111,11 @@ def test_unusable_columns_are_refused() -> None:
 
 
 def test_task_is_inferred_from_the_target() -> None:
+    assert Target.fitted("y", ["001", "002", "010"]).classes == ("001", "002", "010")
+    assert Target.fitted("y", [f"{i % 50:02}" for i in range(200)]).outputs == 50  # codes are no quantity,
+    assert Target.fitted("y", ["001", "003"], "regression") == Target("y", None, 2.0, 1.0)  # unless they are said to be
+    with pytest.raises(ValueError, match="has 30 different values in 30 rows and is text, such as '00'"):
+        Target.fitted("y", [f"{i:02}" for i in range(30)])
     assert Target.fitted("y", ["b", "a", "b"]).classes == ("a", "b")
     assert Target.fitted("y", ["10", "9", "9.0", "10"]).classes == ("9", "10")
     assert Target.fitted("y", ["1.5", "2", "3"]).task == "regression"
@@ -108,9 +131,24 @@ def test_targets_are_encoded_as_classes_or_standardised() -> None:
     torch.testing.assert_close(number.encode(["6", "-2"]), torch.tensor([[1.0], [-1.0]]))
 
 
+def test_classes_are_found_by_their_text_then_as_numbers() -> None:
+    """What else the column holds makes no difference: a large file comes in pieces."""
+    mixed = Target.fitted("y", ["1.0", "2.0", "007", "x"])
+    assert mixed.classes == ("1.0", "2.0", "007", "x")
+    assert mixed.encode(["1.0", "007"]).tolist() == [0, 2]
+    assert mixed.encode(["007", "x"]).tolist() == [2, 3]
+    assert mixed.encode(np.array([2.0, 7.0])).tolist() == [1, 2]  # a file that keeps numbers
+    assert Target("y", ("1", "7")).encode(["1.0", "007", "7"]).tolist() == [0, 1, 1]
+    codes = Target("y", ("001", "01", "002"))
+    assert codes.encode(["01", "001", "2"]).tolist() == [1, 0, 2]
+    with pytest.raises(ValueError, match="classes that training did not: '1', '3'; it had '001', '01', '002': corr"):
+        codes.encode(["1", "3", "01"])  # 1 may be either
+
+
 def test_bad_targets_are_refused() -> None:
     for column, task, message in [
-        (["a", "", "b"], None, "target 'y' is missing in 1 of 3 rows"),
+        (["a", "", "b", ""], None, "target 'y' is missing in 2 of 4 rows, first in data row 2: fill it in"),
+        (["1", "inf"], "classes", "column 'y', data row 2: 'inf' is infinite"),
         (["a", "a"], None, "has 1 different values: classes must be 2"),
         ([f"n{i}" for i in range(1001)], None, "has 1001 different values"),
         (["1.5", "1.5"], None, "is 1.5 in every row"),
@@ -120,6 +158,8 @@ def test_bad_targets_are_refused() -> None:
             Target.fitted("y", column, task)
     with pytest.raises(ValueError, match="holds classes that training did not: 'c'"):
         Target("y", ("a", "b")).encode(["a", "c"])
+    with pytest.raises(ValueError, match="target 'y' is missing in 1 of 2 rows, first in data row 2"):
+        Target("y", ("a", "b")).encode(["a", ""])
 
 
 def test_preprocessing_survives_json() -> None:

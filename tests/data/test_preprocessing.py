@@ -95,6 +95,32 @@ def test_errors_count_from_the_start_of_the_file(tmp_path: Path) -> None:
         list(images.prepared(tmp_path / "x.npy", 3))
 
 
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("two,b", "column 'a', data row 65539: 'two' is not a number"),
+        ("1,", "the target 'y' is missing in 1 of 3 rows, first in data row 65539: fill it in"),
+        ("1,c", r"classes that training did not: 'c'.*\(in data rows 65537 to 65539\)"),
+    ],
+)
+def test_errors_in_labelled_tables_count_from_the_start_of_the_file(tmp_path: Path, row: str, message: str) -> None:
+    (tmp_path / "a.csv").write_text("a,y\n" + "1,a\n" * 65538 + f"{row}\n")
+    with pytest.raises(ValueError, match=message):
+        table_of("a").labelled(tmp_path / "a.csv")
+
+
+def test_labelled_tables_are_read_whole(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,y\n" + "1,a\n" * 65536 + "-1,b\n")
+    x, y = table_of("a").labelled(tmp_path / "a.csv")
+    assert x.shape == (65537, 1) and x[-2:].tolist() == [[1.0], [-1.0]] and y[-2:].tolist() == [0, 1]
+    (tmp_path / "a.csv").write_text("a,y\n")
+    with pytest.raises(ValueError, match=r"a\.csv has no rows"):
+        table_of("a").labelled(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text("a,z\n1,a\n")
+    with pytest.raises(ValueError, match="no column 'y' to judge the predictions by; it has a, z"):
+        table_of("a").labelled(tmp_path / "a.csv")
+
+
 def test_pieces_that_nobody_asks_for_are_not_prepared(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a\nbad\n1\n")
     counted = [(count, prepare) for count, prepare in table_of("a").pieces(tmp_path / "a.csv", 1)]

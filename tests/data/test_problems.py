@@ -12,7 +12,7 @@ from PIL import Image
 from bayeslim.data.image_inputs import ImageInputs, read_image_files
 from bayeslim.data.named import NAMED, load_problem
 from bayeslim.data.preprocessing import Preprocessing
-from bayeslim.data.problems import from_path, from_table, split_rows
+from bayeslim.data.problems import from_images, from_path, from_table, split_rows
 from bayeslim.data.tables import Table
 from bayeslim.data.text_inputs import TextInputs
 
@@ -36,6 +36,39 @@ def test_statistics_come_from_the_training_rows_alone() -> None:
         assert part.mean().item() == pytest.approx(0, abs=1e-6)
         assert part.std(correction=0).item() == pytest.approx(1, abs=1e-6)
     assert abs(problem.splits.test[0].mean().item()) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"), [("inf", "'inf' is infinite"), ("abc", "'abc' is not a number"), ("3e38", "is too far from")]
+)
+def test_errors_name_the_row_of_the_table_whatever_part_it_fell_into(cell: str, message: str) -> None:
+    parts = split_rows(300, seed=0)
+    held_out = parts[1:] if cell == "3e38" else parts
+    for rows in (sorted(part.tolist())[:2] for part in held_out):
+        areas = [f"{i / 1e4}" for i in range(300)]
+        for row in rows:
+            areas[row] = cell
+        table = Table({"area": areas, "y": [str(i % 2) for i in range(300)]})
+        with pytest.raises(ValueError, match=f"column 'area', data row {rows[0] + 1}: .*{message}") as caught:
+            from_table(table, "y")
+        assert type(caught.value) is ValueError
+
+
+def test_gaps_in_held_out_rows_are_named_by_the_first_row_of_the_table() -> None:
+    rows = sorted(split_rows(300, seed=0)[2].tolist())
+    colours = ["red" if i % 3 else "blue" for i in range(300)]
+    for row in rows[5:7]:
+        colours[row] = ""
+    with pytest.raises(ValueError, match=f"'colour' has no value in 2 of 45 rows, first in data row {rows[5] + 1}:"):
+        from_table(Table({"colour": colours, "y": [str(i % 2) for i in range(300)]}), "y")
+
+
+def test_targets_of_images_out_of_reach_are_named_by_their_row() -> None:
+    row = int(split_rows(40, seed=0)[1][2])
+    labels = [f"{i / 1e4}" for i in range(40)]
+    labels[row] = "3e37"
+    with pytest.raises(ValueError, match=f"column 'y', data row {row + 1}: '3e37' is too far"):
+        from_images(torch.zeros(40, 1, 2, 2), True, labels, "y", "regression", 0, None, "")
 
 
 def test_few_rows_and_lonely_targets_are_refused() -> None:
@@ -77,6 +110,11 @@ def test_folder_of_images(tmp_path: Path) -> None:
     prepared = torch.cat(list(problem.preprocessing.prepared(folder / "light")))
     assert prepared.shape == (8, 3, 6, 5) and prepared.min() > 0.5
     assert Preprocessing.from_json(problem.preprocessing.to_json()) == problem.preprocessing
+
+
+def test_class_folders_keep_their_names(tmp_path: Path) -> None:
+    folder = pictures(tmp_path / "set", {"001": 40, "002": 200})
+    assert from_path(folder, None, None, False, 0, None).preprocessing.target.classes == ("001", "002")
 
 
 def test_image_files_are_brought_to_the_shape(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Tables of users: what can be read, and what is refused with a message."""
 
+import gzip
 import time
 from decimal import Decimal
 from pathlib import Path
@@ -23,6 +24,30 @@ def test_csv_with_any_delimiter_quotes_and_a_byte_order_mark(tmp_path: Path, del
     rows = [["a", "b c"], [" 1 ", f'"x{delimiter}y"'], ["2", "z"]]
     text = "\ufeff" + "\r\n".join(delimiter.join(row) for row in rows) + "\r\n\r\n"
     assert read_table(written(tmp_path, text)).columns == {"a": ["1", "2"], "b c": [f"x{delimiter}y", "z"]}
+
+
+@pytest.mark.parametrize(
+    ("header", "names"),
+    [
+        ('"area, net";rooms', ["area, net", "rooms"]),
+        ('rooms;"a ""b, c"", d"', ["rooms", 'a "b, c", d']),
+        ('rooms;"area,\nnet,"', ["rooms", "area,\nnet,"]),  # over two lines
+        ('"a;b;c","d"', ["a;b;c", "d"]),
+        ('5" pipe,6" pipe', ['5" pipe', '6" pipe']),  # inches
+    ],
+)
+def test_separators_in_quoted_names_do_not_count(tmp_path: Path, header: str, names: list[str]) -> None:
+    separator = ";" if "rooms" in header else ","
+    table = read_table(written(tmp_path, f"{header}\n1{separator}2\n"))
+    assert table.columns == dict(zip(names, (["1"], ["2"]), strict=True))
+
+
+@pytest.mark.parametrize("name", ["table.csv", "table.csv.gz", "my table.parquet"])
+def test_gzip_files_are_refused_with_the_way_to_unpack_them(tmp_path: Path, name: str) -> None:
+    file = written(tmp_path, gzip.compress(b"a,b\n1,2\n"), name)
+    quoted = f"'{name}'" if " " in name else name
+    with pytest.raises(ValueError, match=f"is packed by gzip: unpack it first, e.g. gunzip < {quoted} > unpacked.csv"):
+        read_table(file)
 
 
 def test_chunks_bound_the_rows_in_memory_and_add_up(tmp_path: Path) -> None:

@@ -17,10 +17,13 @@ __all__ = [
     "as_text",
     "decimal_comma",
     "deviation",
+    "example_of_text",
     "is_number",
     "is_numeric",
     "missing_cells",
+    "plain_number",
     "standardised",
+    "stray_text",
 ]
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
@@ -29,6 +32,8 @@ LARGEST = float(np.finfo(np.float32).max)
 """The largest number that an input may hold."""
 SMALL = 1e-140
 """Below this a deviation is computed from scaled values: squares of 64 bits lose digits, then vanish."""
+MOST_CODES = 20
+"""So many different numbers, and no more, may be the codes of a text column."""
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(e[+-]?\d+)?", re.IGNORECASE)
 
 
@@ -45,9 +50,9 @@ class BadRow(ValueError):
         super().__init__(f"{start}data row {row + 1}: {rest}")
         self.start, self.row, self.rest = start, row, rest
 
-    def after(self, rows: int) -> ValueError:
-        """The same, where the table is a piece with this many rows of the file before it."""
-        return ValueError(*BadRow(self.start, self.row + rows, self.rest).args)
+    def at(self, row: int) -> ValueError:
+        """The same, where the table is a part of a file and the row has this number there, from 0."""
+        return ValueError(*BadRow(self.start, row, self.rest).args)
 
 
 def as_numbers(name: str, column: Column) -> NDArray[np.float64]:
@@ -84,7 +89,17 @@ def as_text(column: Column) -> list[str]:
     """The cells as text: a whole number without a point."""
     if not isinstance(column, np.ndarray):
         return column
-    return [str(int(value)) if value.is_integer() else repr(value) for value in column.tolist()]
+    return list(map(_number_text, column.tolist()))
+
+
+def plain_number(cell: str) -> str:
+    """A number as `as_text` writes it, whatever its spelling in the file; other text as it is.
+
+    Example:
+        >>> plain_number("007"), plain_number("1.0"), plain_number("x")
+        ('7', '1', 'x')
+    """
+    return _number_text(float(cell)) if is_number(cell) else cell
 
 
 def missing_cells(column: Column) -> NDArray[np.bool_]:
@@ -95,8 +110,14 @@ def missing_cells(column: Column) -> NDArray[np.bool_]:
 
 
 def is_numeric(column: Column) -> bool:
-    """Whether every cell that holds a value is a number."""
-    return isinstance(column, np.ndarray) or all(is_number(cell) for cell in column if cell.lower() not in MISSING)
+    """Whether every cell that holds a value is a number, and they are not codes such as `007` and `042`.
+
+    Whole numbers with zeros before them, all to the same width, are codes.
+    """
+    if isinstance(column, np.ndarray):
+        return True
+    cells = _present(column)
+    return all(map(is_number, cells)) and not _are_padded(cells)
 
 
 def is_number(cell: str) -> bool:
@@ -112,9 +133,36 @@ def decimal_comma(column: Column) -> str | None:
     """A cell such as `0,5`, if more than half of the cells that hold a value are numbers once commas are points."""
     if isinstance(column, np.ndarray):
         return None
-    cells = [cell for cell in column if cell.lower() not in MISSING]
+    cells = _present(column)
     commas = [cell for cell in cells if _DECIMAL_COMMA.fullmatch(cell)]
     return commas[0] if commas and 2 * (len(commas) + sum(map(is_number, cells))) > len(cells) else None
+
+
+def example_of_text(cells: list[str]) -> str:
+    """A cell of a text column that is not a number; the first one where all are codes such as `007`."""
+    return next((cell for cell in cells if not is_number(cell)), cells[0])
+
+
+def stray_text(column: Column) -> int | None:
+    """The first row, from 0, whose cell is neither missing nor a number, if the column is one of numbers otherwise.
+
+    It is if more than half of the cells that hold a value are numbers, unless these can be codes: at most 20 different
+    ones, each of them at least twice on average, or any number of them padded with zeros as in `is_numeric`.
+
+    Example:
+        >>> stray_text(["140.4", "abc", "97.1"])
+        1
+        >>> stray_text(["1", "2", "other", "1", "2", "3", "3"])  # codes
+    """
+    if isinstance(column, np.ndarray):
+        return None
+    cells = _present(column)
+    numbers = list(filter(is_number, cells))
+    different = len(set(numbers))
+    codes = different <= MOST_CODES and 2 * different <= len(numbers)
+    if len(numbers) == len(cells) or 2 * len(numbers) <= len(cells) or codes or _are_padded(numbers):
+        return None
+    return next(row for row, cell in enumerate(column) if not is_number(cell) and cell.lower() not in MISSING)
 
 
 def deviation(values: NDArray[np.float64]) -> float:
@@ -153,3 +201,17 @@ def standardised(
         )
         raise BadRow(f"column {name!r}, ", row, problem)
     return scaled
+
+
+def _present(column: list[str]) -> list[str]:
+    return [cell for cell in column if cell.lower() not in MISSING]
+
+
+def _number_text(value: float) -> str:
+    return str(int(value)) if value.is_integer() else repr(value)
+
+
+def _are_padded(cells: list[str]) -> bool:
+    """Whether cells are whole numbers with zeros before those that would be narrower than the others."""
+    widths = {len(cell) for cell in cells if cell.startswith("0")}
+    return widths == {min(map(len, cells), default=0)} != {1} and all(map(str.isdecimal, cells))

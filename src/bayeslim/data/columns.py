@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +19,12 @@ from bayeslim.data.cells import (
     as_text,
     decimal_comma,
     deviation,
+    example_of_text,
+    is_number,
     is_numeric,
     missing_cells,
     standardised,
+    stray_text,
 )
 from bayeslim.data.tables import Column, Table
 
@@ -28,6 +32,8 @@ __all__ = ["CategoryColumn", "NumberColumn", "TableInputs"]
 
 MOST_CATEGORIES = 100
 """Values that a text column may have."""
+FEWEST_UNKNOWN = 10
+"""From so many cells on, all of them unknown, a text column is doubted: fewer may well be new."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,11 @@ class NumberColumn:
 
 @dataclass(frozen=True)
 class CategoryColumn:
-    """One input per known value, 1 where the cell holds it; an unknown value gives zeros."""
+    """One input per known value, 1 where the cell holds it; an unknown value gives zeros.
+
+    A single row may hold a new value. Where at least 10 cells hold a value and all are unknown, they are more likely
+    spelt differently (0 and 1 for False and True): a UserWarning names the column.
+    """
 
     name: str
     values: tuple[str, ...]
@@ -77,6 +87,14 @@ class CategoryColumn:
         fill = _filled(self.name, self.fill, missing) if missing.any() else None
         place = {value: index for index, value in enumerate(self.values)}
         found = np.array([place.get(str(fill) if m else c, -1) for c, m in zip(cells, missing, strict=True)], np.int64)
+        present = [cell for cell, gone in zip(cells, missing, strict=True) if not gone]
+        if len(present) >= FEWEST_UNKNOWN and place.keys().isdisjoint(present):
+            known = _listed([repr(value[:40]) for value in self.values])
+            warnings.warn(  # with the least, not the first: pieces of a file then say the same, which is shown once
+                f"column {self.name!r} holds only values that training did not, such as {min(present)[:40]!r}: it has "
+                f"no effect on the predictions. Write its values as in training: {known}",
+                stacklevel=2,
+            )
         return (found[:, None] == np.arange(len(self.values))).astype(np.float64)
 
 
@@ -106,6 +124,7 @@ class TableInputs:
             impute: whether missing values will be filled by the mean or the most frequent value.
 
         Raises:
+            BadRow: for text in a column of numbers (see `stray_text`), or a number too large for float32.
             ValueError: for missing values without `impute`, numbers with a decimal comma, a text column with too many
                 values, or if no column is left.
 
@@ -188,11 +207,19 @@ def _fitted(name: str, column: Column, impute: bool) -> NumberColumn | CategoryC
             "them with a point; if they are codes, put a letter before them"
         )
     cells, missing = as_text(column), missing_cells(column)
+    if (row := stray_text(column)) is not None:
+        problem = (
+            f"{cells[row][:40]!r} is not a number, most other cells of the column are: correct it, or empty it and "
+            "pass --impute; if the numbers are codes, put a letter before them"
+        )
+        raise BadRow(f"column {name!r}, ", row, problem)
     counts = Counter(cell for cell, gone in zip(cells, missing, strict=True) if not gone)
     if len(counts) > MOST_CATEGORIES:
+        example = example_of_text(list(counts))
+        more = "; if they are quantities, write them without zeros before them" if is_number(example) else ""
         raise ValueError(
             f"text column {name!r} has {len(counts)} different values, more than {MOST_CATEGORIES} (such as "
-            f"{next(iter(counts))[:40]!r}): remove the column, or group its values"
+            f"{example[:40]!r}): remove the column, or group its values{more}"
         )
     if len(counts) == 1:
         return None

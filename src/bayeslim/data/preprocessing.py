@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor
 from bayeslim.data.cells import BadRow
 from bayeslim.data.columns import TableInputs
 from bayeslim.data.image_inputs import IMAGE_SUFFIXES, ImageInputs, as_images, image_files, read_image_files
-from bayeslim.data.tables import array_chunks, read_arrays, table_chunks
+from bayeslim.data.tables import Table, array_chunks, read_arrays, table_chunks
 from bayeslim.data.target import Target
 from bayeslim.data.text_inputs import TextInputs
 from bayeslim.plain_text import one_line
@@ -26,6 +26,7 @@ from bayeslim.plain_text import one_line
 __all__ = ["Inputs", "Preprocessing"]
 
 Inputs = TableInputs | ImageInputs | TextInputs
+T = TypeVar("T")
 KINDS = {"table": TableInputs, "images": ImageInputs, "text": TextInputs}
 AT_ONCE = 256
 """Image files that are read together, at most."""
@@ -95,15 +96,23 @@ class Preprocessing:
             yield prepare()
 
     def labelled(self, path: Path) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of a labelled table (or .npz archive with x and y), prepared for the network."""
+        """Inputs and targets of a labelled table (or .npz archive with x and y), prepared for the network.
+
+        Raises:
+            FileNotFoundError: if there is nothing at `path`.
+            ValueError: if it does not fit the training data; the message counts rows from the start of the file.
+
+        Example:
+            >>> bl.evaluate(model, run.preprocessing.labelled(Path("labelled.csv")))  # doctest: +SKIP
+        """
         if isinstance(self.inputs, ImageInputs) and path.suffix == ".npz":
             _, y = read_arrays(path)
             if y is None:
                 raise ValueError(f"{path} has no array y to judge the predictions by")
             numbers = [str(value) for value in y] if y.dtype.kind in "US" else np.asarray(y, np.float64)
             return torch.cat(list(self.prepared(path))), self.target.encode(numbers)
-        xs: list[Tensor] = []
-        ys: list[Tensor] = []
+        pairs: list[tuple[Tensor, Tensor]] = []
+        before = 0
         for table in table_chunks(path):
             if self.target.name not in table.columns:
                 raise ValueError(
@@ -111,11 +120,20 @@ class Preprocessing:
                     f"{', '.join(one_line(name, 40) for name in list(table.columns)[:8])}"
                 )
             if len(table):
-                xs.append(self.inputs.encode_table(table))
-                ys.append(self.target.encode(table.columns[self.target.name]))
-        if not xs:
+                pairs.append(_placed(partial(self.labelled_table, table), before, len(table)))
+            before += len(table)
+        if not pairs:
             raise ValueError(f"{path} has no rows")
+        xs, ys = zip(*pairs, strict=True)
         return torch.cat(xs), torch.cat(ys)
+
+    def labelled_table(self, table: Table) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of a table that holds both.
+
+        Example:
+            >>> x, y = run.preprocessing.labelled_table(read_table(Path("labelled.csv")))  # doctest: +SKIP
+        """
+        return self.inputs.encode_table(table), self.target.encode(table.columns[self.target.name])
 
     def to_json(self) -> bytes:
         """A JSON document."""
@@ -137,12 +155,12 @@ class Preprocessing:
             raise ValueError(f"{name} is damaged ({type(error).__name__} {error}): train again") from error
 
 
-def _placed(prepare: Callable[[], Tensor], before: int, count: int) -> Tensor:
+def _placed(prepare: Callable[[], T], before: int, count: int) -> T:
     """Prepare a piece that has so many rows before it; errors say where in the file."""
     try:
         return prepare()
     except BadRow as error:
-        raise error.after(before) from error
+        raise error.at(before + error.row) from error
     except ValueError as error:
         if not before:
             raise

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bayeslim.data.cells import BadRow
 from bayeslim.data.columns import CategoryColumn, TableInputs
 from bayeslim.data.image_inputs import ImageInputs, as_images, class_folders, read_image_files
 from bayeslim.data.preprocessing import Preprocessing
@@ -27,6 +29,7 @@ HELD_OUT = 0.15
 FEWEST_ROWS = 10
 
 Pair = tuple[Tensor, Tensor]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +112,9 @@ def from_table(
         source: see `Preprocessing`.
         test_rows: a given test part; None draws one.
 
+    Raises:
+        ValueError: if the table cannot be used; the message counts rows from its first one, as they stand there.
+
     Example:
         >>> problem = from_table(read_table(Path("houses.csv")), "price")  # doctest: +SKIP
         >>> problem.notes[0]  # doctest: +SKIP
@@ -121,8 +127,9 @@ def from_table(
     fitted_target = Target.fitted(target, column, task)
     if fitted_target.task == "regression":
         fitted_target = Target.fitted(target, table.take(parts[0]).columns[target], "regression")
-    inputs = TableInputs.fitted(inputs_only.take(parts[0]), impute)
-    pairs = [(inputs.encode_table(t := table.take(part)), fitted_target.encode(t.columns[target])) for part in parts]
+    inputs = _with_rows(parts[0], lambda rows: TableInputs.fitted(inputs_only.take(rows), impute))
+    preprocessing = Preprocessing(inputs, fitted_target, source)
+    pairs = [_with_rows(part, lambda rows: preprocessing.labelled_table(table.take(rows))) for part in parts]
     notes = [_sizes(parts), _task_note(fitted_target, task is not None)]
     categories = [column.name for column in inputs.columns if isinstance(column, CategoryColumn)]
     notes.append(f"inputs: {len(inputs.columns) - len(categories)} columns of numbers, standardised")
@@ -130,7 +137,7 @@ def from_table(
         notes.append(f"text columns as one input per value: {_listed(categories)}")
     if inputs.dropped:
         notes.append(f"left out, constant: {_listed(inputs.dropped)}")
-    return Problem(Splits(*pairs), Preprocessing(inputs, fitted_target, source), tuple(notes))
+    return Problem(Splits(*pairs), preprocessing, tuple(notes))
 
 
 def from_images(
@@ -162,7 +169,8 @@ def from_images(
     if fitted_target.task == "regression":
         fitted_target = Target.fitted(target, [labels[row] for row in parts[0]], "regression")
     inputs = ImageInputs.fitted(images[parts[0]], unit)
-    pairs = [(inputs.encode(images[part]), fitted_target.encode([labels[row] for row in part])) for part in parts]
+    targets = [_with_rows(part, lambda rows: fitted_target.encode([labels[row] for row in rows])) for part in parts]
+    pairs = [(inputs.encode(images[part]), y) for part, y in zip(parts, targets, strict=True)]
     size = " x ".join(map(str, inputs.shape))
     notes = (_sizes(parts), _task_note(fitted_target, task is not None), f"inputs: images of {size}")
     return Problem(Splits(*pairs), Preprocessing(inputs, fitted_target, source), notes)
@@ -199,6 +207,18 @@ def fingerprint(path: Path) -> str:
     files = sorted(file for file in path.rglob("*") if file.is_file())
     listing = "".join(f"{file.relative_to(path)}\0{file.stat().st_size}\n" for file in files)
     return hashlib.sha256(listing.encode(errors="surrogateescape")).hexdigest()
+
+
+def _with_rows(part: NDArray[np.int64], use: Callable[[NDArray[np.int64]], T]) -> T:
+    """`use(part)`; an error names the first bad row of the part, by its number in the table."""
+    try:
+        return use(part)
+    except BadRow:
+        part = np.sort(part)  # it was the first one of the shuffled rows
+    try:
+        return use(part)
+    except BadRow as error:
+        raise error.at(int(part[error.row])) from error
 
 
 def _sizes(parts: tuple[NDArray[np.int64], ...]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator
@@ -29,6 +30,10 @@ __all__ = [
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".npy", ".npz")
 DELIMITERS = (",", ";", "\t", "|")
+GZIP = b"\x1f\x8b"
+"""The first bytes of a gzip file."""
+_QUOTED = re.compile(r'(?<![^,;\t|])"(?:[^"]+|"")*"?')
+"""A cell in quotes, perhaps over the end of the line."""
 BUFFER = 2**16
 """Bytes of a column of Parquet, or of the first line of a CSV file, that are read together."""
 
@@ -96,11 +101,19 @@ def table_chunks(path: Path, rows: int = 65536) -> Iterator[Table]:
             archive has an array x and perhaps y, which becomes the column y. Only .npz is held in memory.
         rows: rows per piece.
 
+    Raises:
+        FileNotFoundError: if there is none.
+        ValueError: if it cannot be read as a table, at once or where that shows.
+
     Example:
         >>> sum(len(chunk) for chunk in table_chunks(Path("houses.csv"), rows=1000))  # doctest: +SKIP
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
+    with path.open("rb") as file:
+        if file.read(len(GZIP)) == GZIP:
+            name = shlex.quote(path.name)
+            raise ValueError(f"{path} is packed by gzip: unpack it first, e.g. gunzip < {name} > unpacked.csv")
     if path.suffix == ".parquet":
         return _parquet_chunks(path, rows)
     if path.suffix in (".npy", ".npz"):
@@ -179,7 +192,7 @@ def _csv_chunks(path: Path, rows: int) -> Iterator[Table]:
             first = file.readline(BUFFER)
             if not first.strip():
                 raise ValueError(f"{path} is empty or begins with an empty line: the first line must name the columns")
-            delimiter = max(DELIMITERS, key=first.count)
+            delimiter = max(DELIMITERS, key=_QUOTED.sub("", first).count)
             file.seek(0)
             reader = csv.reader(file, delimiter=delimiter, strict=True)
             names = [name.strip() for name in next(reader)]

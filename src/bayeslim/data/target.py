@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,14 +12,18 @@ import torch
 from torch import Tensor
 
 from bayeslim.data.cells import (
+    BadRow,
     as_numbers,
     as_text,
     decimal_comma,
     deviation,
+    example_of_text,
     is_number,
     is_numeric,
     missing_cells,
+    plain_number,
     standardised,
+    stray_text,
 )
 from bayeslim.data.tables import Column
 
@@ -61,8 +67,9 @@ class Target:
     def fitted(name: str, column: Column, task: Task | None = None) -> Target:
         """Learn classes or statistics, and what the task is where it is not said.
 
-        Text, or at most 20 different whole numbers, are classes; anything else is regression. Text that looks like
-        numbers with a decimal comma, or that differs in most rows, is refused unless the task is said.
+        Text, or at most 20 different whole numbers, are classes; anything else is regression. Codes such as `007` are
+        text, see `is_numeric`. Text that looks like numbers with a decimal comma, that differs in most rows, or that
+        stands among numbers is refused unless the task is said.
 
         Args:
             name: of the column.
@@ -76,23 +83,22 @@ class Target:
             >>> Target.fitted("species", ["cat", "dog", "cat"]).classes
             ('cat', 'dog')
         """
-        gone = int(missing_cells(column).sum())
-        if gone:
-            raise ValueError(f"the target {name!r} is missing in {gone} of {len(column)} rows: leave those rows out")
-        found = sorted(set(_labels(column)), key=_order)
+        _refuse_missing(name, column)
+        numeric = is_numeric(column)
+        found = sorted(set(as_text(as_numbers(name, column) if numeric else column)), key=_order)  # 1.0 is class 1
         if odd := [label for label in found if "\0" in label]:  # numpy and zip archives cut text off there
             raise ValueError(f"the target {name!r} holds a zero character in {odd[0][:40]!r}: correct the cell")
         if task is None:
-            if not is_numeric(column):
+            if not numeric:
                 _refuse_numbers_as_text(name, column, len(found))
-            whole = is_numeric(column) and bool((as_numbers(name, column) % 1 == 0).all())
+            whole = numeric and bool((as_numbers(name, column) % 1 == 0).all())
             few = len(found) <= min(MOST_INTEGER_CLASSES, max(2, len(column) // 2))
-            task = "classes" if not is_numeric(column) or (whole and few) else "regression"
+            task = "classes" if not numeric or (whole and few) else "regression"
         if task == "classes":
             if not 2 <= len(found) <= MOST_CLASSES:
                 raise ValueError(
                     f"the target {name!r} has {len(found)} different values: classes must be 2 to {MOST_CLASSES}"
-                    + ("; pass --task regression if it is a quantity" if is_numeric(column) else "")
+                    + ("; pass --task regression if it is a quantity" if all(map(is_number, found)) else "")
                 )
             return Target(name, tuple(found))
         values = as_numbers(name, column)  # text raises here, with the row
@@ -103,23 +109,29 @@ class Target:
     def encode(self, column: Column) -> Tensor:
         """Class numbers (rows,), or standardised values (rows, 1).
 
+        A class is found by its text; numbers may be spelt otherwise than in training (`1`, `1.0`), where that leaves no
+        doubt.
+
         Raises:
-            ValueError: for a class that was not in the training data, or a value that is not a number.
+            BadRow: for a cell that is missing, or a quantity that is not a number or too large for float32.
+            ValueError: for a class that was not in the training data.
         """
-        gone = int(missing_cells(column).sum())
-        if gone:
-            raise ValueError(f"the target {self.name!r} is missing in {gone} of {len(column)} rows")
+        _refuse_missing(self.name, column)
         if self.classes is None:
             values = standardised(self.name, column, as_numbers(self.name, column), self.mean, self.std)
             return torch.from_numpy(values.astype(np.float32))[:, None]
-        place = {label: index for index, label in enumerate(self.classes)}
-        labels = _labels(column)
-        unknown = sorted(set(labels) - place.keys())
-        if unknown:
+        plain = [plain_number(label) for label in self.classes]
+        spellings = Counter(plain)
+        place = {label: index for index, label in enumerate(plain) if spellings[label] == 1}
+        place |= {label: index for index, label in enumerate(self.classes)}
+        cells = as_text(column)
+        known = {cell: place.get(cell, place.get(plain_number(cell))) for cell in set(cells)}
+        if unknown := sorted(cell for cell, index in known.items() if index is None):
             raise ValueError(
-                f"the target {self.name!r} holds classes that training did not: {', '.join(map(repr, unknown[:5]))}"
+                f"the target {self.name!r} holds classes that training did not: {_shown(unknown)}; it had "
+                f"{_shown(self.classes)}: correct those cells, or leave the rows out"
             )
-        return torch.tensor([place[label] for label in labels])
+        return torch.tensor([known[cell] for cell in cells])
 
     def to_json(self) -> dict[str, Any]:
         """What `from_json` needs."""
@@ -135,6 +147,13 @@ class Target:
         return Target(facts["name"], classes, float(facts["mean"]), float(facts["std"]))
 
 
+def _refuse_missing(name: str, column: Column) -> None:
+    missing = missing_cells(column)
+    if missing.any():
+        start = f"the target {name!r} is missing in {int(missing.sum())} of {len(column)} rows, first in "
+        raise BadRow(start, int(missing.argmax()), "fill it in, or leave those rows out")
+
+
 def _refuse_numbers_as_text(name: str, column: Column, values: int) -> None:
     """Raise ValueError if a target of text, of so many different values, was hardly meant as classes."""
     if cell := decimal_comma(column):
@@ -142,18 +161,25 @@ def _refuse_numbers_as_text(name: str, column: Column, values: int) -> None:
             f"the target {name!r} holds cells such as {cell[:40]!r}, which look like numbers with a decimal comma: "
             "write them with a point, or pass --task classes if they are names"
         )
-    if len(column) >= FEWEST_ROWS_FOR_DOUBT and 2 * values > len(column):
-        text = next(cell for cell in as_text(column) if not is_number(cell))
+    if len(column) < FEWEST_ROWS_FOR_DOUBT:
+        return
+    cells = as_text(column)
+    if (row := stray_text(column)) is not None:
+        problem = (
+            f"{cells[row][:40]!r} is not a number, most other cells are: correct it, or leave the row out; pass "
+            "--task classes if they are names"
+        )
+        raise BadRow(f"the target {name!r}, ", row, problem)
+    if 2 * values > len(column):
         raise ValueError(
             f"the target {name!r} has {values} different values in {len(column)} rows and is text, such as "
-            f"{text[:40]!r}: most rows would be a class of their own. Choose another --target, correct the cells if it "
-            "is a quantity, or pass --task classes if they are names"
+            f"{example_of_text(cells)[:40]!r}: most rows would be a class of their own. Choose another --target, write "
+            "plain numbers if it is a quantity, or pass --task classes if they are names"
         )
 
 
-def _labels(column: Column) -> list[str]:
-    """Cells as class names; 1, 1.0 and "1.0" are the same class."""
-    return as_text(as_numbers("target", column) if is_numeric(column) else column)
+def _shown(labels: Sequence[str]) -> str:
+    return ", ".join(repr(label[:40]) for label in labels[:5]) + (" ..." if len(labels) > 5 else "")
 
 
 def _order(label: str) -> tuple[float, str]:
