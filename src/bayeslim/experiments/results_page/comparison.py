@@ -63,12 +63,14 @@ def images(record: Record) -> str:
     config = record["config"]
     outliers = {"mnist": "Fashion-MNIST", "fashion-mnist": "MNIST"}[config["sets"][0]]
     timed = record.get("costs_machine", record["machine"])
-    skipped = "" if any(run["method"] == "laplace" for run in record["runs"]) else " Laplace was not run."
+    names = {run["method"] for run in record["runs"]}
+    skipped = "" if "laplace" in names else " Laplace was not run."
+    slow = ", ".join(name for name in ("laplace", *SAMPLERS) if name in names)
     return f"""LeNet-300-100, {seeds_of(record)} seeds, mean ± standard error, {config["epochs"]} epochs of batch
     {config["batch_size"]} for all; one hyper-parameter per method chosen from two values on a fifth of the training
     images, by the first seed. {config["samples"]} samples. Outliers are {outliers}, told apart by the entropy of the
-    prediction. Most were trained on an H200; laplace, sghmc and, on Fashion-MNIST, dfp on a CPU. Times are those of
-    another device: {timed["device"]}, {timed["threads"]} threads. The slim network is the single one that a method
+    prediction. Most were trained on an H200, these on a CPU: {slow}. Times are those of another device:
+    {timed["device"]}, {timed["threads"]} threads. The slim network is the single one that a method
     ends with; pruned weights are those with ln alpha > 3 (dfp: as asked).{skipped}"""
 
 
