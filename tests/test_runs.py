@@ -1,6 +1,7 @@
 """The folder of a run: nothing is overwritten, and everything comes back."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from bayeslim.data.target import Target
 from bayeslim.data.text_inputs import TextInputs
 from bayeslim.named_models import MODELS, build_network, check_name, likelihood_for, resolved_device
 from bayeslim.pruning import MAGNITUDE
-from bayeslim.runs import Run
+from bayeslim.runs import Run, json_document
 from bayeslim.train_config import TrainConfig
 
 CONFIG = TrainConfig(data="moons", rows=60, hidden=(8,), epochs=2)
@@ -53,6 +54,18 @@ def test_metrics_are_merged(run: Run) -> None:
     run.write_metrics({"trained": {"nll": 1.0}})
     run.write_metrics({"pruned": {"nll": 2.0}})
     assert run.metrics() == {"trained": {"nll": 1.0}, "pruned": {"nll": 2.0}}
+
+
+def test_numbers_that_are_not_finite_are_null(run: Run) -> None:
+    scores = {"nll": math.inf, "parts": [math.nan, -math.inf, 1.5], "pair": (1, {"rmse": math.nan}), "name": "NaN"}
+    expected = {"nll": None, "parts": [None, None, 1.5], "pair": [1, {"rmse": None}], "name": "NaN"}
+    assert json.loads(json_document(scores)) == expected
+    run.write_metrics({"trained": scores})
+    run.save_pruned(run.model(), scores)
+    assert run.metrics() == {"trained": expected} and run.pruning() == expected
+    (run.folder / "metrics.json").write_text('{"trained": {"nll": Infinity}}')  # of an earlier version
+    run.write_metrics({"pruned": {}})
+    assert run.metrics()["trained"]["nll"] is None
 
 
 def test_pruned_network_is_what_comes_back(run: Run) -> None:

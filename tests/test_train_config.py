@@ -9,7 +9,8 @@ import pytest
 
 import bayeslim as bl
 from bayeslim.named_models import MODELS
-from bayeslim.train_config import TrainConfig, read_config, to_toml
+from bayeslim.schedules import Progress, warmup_linear
+from bayeslim.train_config import TrainConfig, kl_epochs, read_config, to_toml
 
 SETTINGS = [
     TrainConfig(),
@@ -67,6 +68,24 @@ def test_wrong_settings_are_explained(tmp_path: Path, text: str, message: str) -
         read_config(file)
     with pytest.raises(FileNotFoundError, match="there is no file"):
         read_config(tmp_path / "absent.toml")
+
+
+def test_the_last_epoch_has_the_whole_kl() -> None:
+    for epochs in range(1, 120):
+        for given in ((None, None), (epochs // 2, None), (None, epochs // 2)):
+            warmup, ramp = kl_epochs(TrainConfig(epochs=epochs, kl_warmup=given[0], kl_ramp=given[1]))
+            betas = [warmup_linear(warmup, ramp, 0.3)(Progress(epoch, 1, epochs)) for epoch in range(epochs)]
+            assert betas[-1] == 0.3
+            assert given[0] in (None, warmup) and given[1] in (None, ramp) and warmup >= 0 <= ramp
+            if given == (None, None):
+                assert (warmup, ramp) == (5, 50) if epochs > 55 else warmup + ramp == epochs - 1
+                assert abs(warmup - ramp / 10) < 1.1
+
+
+def test_given_epochs_of_the_kl_stay_as_they_are() -> None:
+    assert kl_epochs(TrainConfig(epochs=20, kl_warmup=5, kl_ramp=50)) == (5, 50)
+    assert kl_epochs(TrainConfig(epochs=20, kl_ramp=50)) == (0, 50)
+    assert kl_epochs(TrainConfig(epochs=20, kl_warmup=30)) == (30, 0)
 
 
 def test_whole_numbers_stand_for_floats(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import platform
 import secrets
 import shlex
 import shutil
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -29,7 +30,7 @@ from bayeslim.storage import read_json, read_tensors, write_atomically
 from bayeslim.train_config import TrainConfig, read_config, to_toml
 from bayeslim.training.history import History
 
-__all__ = ["Network", "Run", "check_free", "differences", "problem_of"]
+__all__ = ["Network", "Run", "check_free", "differences", "json_document", "problem_of"]
 
 MOST_BYTES = 2**20
 """Of a JSON document in a run folder; ours have some thousands."""
@@ -88,7 +89,7 @@ class Run:
         files = {
             "config.toml": to_toml(config),
             "preprocessing.json": preprocessing.to_json(),
-            "run.json": _json({"command": command, "versions": _versions()}),  # last: it makes the folder a run
+            "run.json": json_document({"command": command, "versions": _versions()}),  # last: it makes the folder a run
         }
         new = not folder.exists()
         place = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}") if new else folder
@@ -136,12 +137,11 @@ class Run:
     def history(self) -> History:
         """The records of its epochs so far."""
         file = self.folder / "history.jsonl"
-        if not file.is_file():
-            return History()
-        return History([_facts(line, file) for line in file.read_bytes().splitlines()])
+        lines = file.read_bytes().splitlines() if file.is_file() else []
+        return History([_facts(line, file) for line in lines])
 
     def metrics(self) -> dict[str, Any]:
-        """Scores by data and network, e.g. `metrics()["trained"]["test"]["nll"]`; empty before the end."""
+        """Scores by network and data, e.g. `metrics()["trained"]["test"]["nll"]`, None if infinite; empty at first."""
         return self._read("metrics.json") if (self.folder / "metrics.json").is_file() else {}
 
     def pruning(self) -> dict[str, Any]:
@@ -223,11 +223,11 @@ class Run:
     def save_pruned(self, model: nn.Module, facts: dict[str, Any]) -> None:
         """Store the pruned network and what pruning did."""
         save(model, self.folder / "pruned.safetensors")
-        write_atomically(self.folder / "pruning.json", _json(facts))
+        write_atomically(self.folder / "pruning.json", json_document(facts))
 
     def write_metrics(self, metrics: dict[str, Any]) -> None:
         """Add scores to metrics.json; those under the same names are replaced."""
-        write_atomically(self.folder / "metrics.json", _json(self.metrics() | metrics))
+        write_atomically(self.folder / "metrics.json", json_document(self.metrics() | metrics))
 
     def _read(self, name: str) -> dict[str, Any]:
         return _facts(_content(self.folder / name), self.folder / name)
@@ -282,5 +282,19 @@ def _facts(text: bytes, file: Path) -> dict[str, Any]:
     return read_json(text, file)
 
 
-def _json(facts: dict[str, Any]) -> bytes:
-    return (json.dumps(facts, indent=1) + "\n").encode()
+def json_document(facts: Mapping[str, Any]) -> bytes:
+    r"""Facts as JSON for any reader: a number that is not finite becomes null.
+
+    Example:
+        >>> json_document({"nll": math.inf})
+        b'{\n "nll": null\n}\n'
+    """
+    return (json.dumps(_finite(facts), indent=1, allow_nan=False) + "\n").encode()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

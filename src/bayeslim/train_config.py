@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-__all__ = ["TrainConfig", "read_config", "to_toml"]
+__all__ = ["TrainConfig", "kl_epochs", "read_config", "to_toml"]
 
 MOST_BYTES = 2**20
 """Of a file of settings."""
+WARMUP, RAMP = 5, 50
+"""Epochs without the KL, and of its growth, where nothing else is said and both fit."""
 
 
 @dataclass(frozen=True)
@@ -46,30 +48,48 @@ class TrainConfig:
     """Learning rate of Adam; it falls to zero over the second half of the run."""
     kl_weight: float = 1.0
     """Final weight of the KL; 1 is the evidence lower bound, less gives up sparsity for accuracy."""
-    kl_warmup: int = 5
-    """Epochs without the KL."""
-    kl_ramp: int = 50
-    """Epochs over which its weight then grows to the final one."""
+    kl_warmup: int | None = None
+    """Epochs without the KL; where left out 5, or fewer in a short run."""
+    kl_ramp: int | None = None
+    """Epochs over which its weight then grows to the final one; where left out 50, or as many as leave the whole weight
+    to the last epoch."""
     seed: int = 0
     """Of the split, the initial weights, the order of batches and the noise."""
     device: str = "auto"
     """auto (an accelerator if there is one), cpu, cuda, ..."""
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("batch_size", 1), ("kl_warmup", 0), ("kl_ramp", 0), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"--{name.replace('_', '-')} must be at least {least}, got {getattr(self, name)}")
+        least = {"rows": 1, "epochs": 1, "batch_size": 1, "kl_warmup": 0, "kl_ramp": 0, "seed": 0}
+        for name, lowest in least.items():
+            if (value := getattr(self, name)) is not None and value < lowest:
+                raise ValueError(f"--{name.replace('_', '-')} must be at least {lowest}, got {value}")
         for name in ("lr", "kl_weight"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"--{name.replace('_', '-')} must be a positive number, got {getattr(self, name)}")
         if any(width < 1 for width in self.hidden):
             raise ValueError(f"--hidden must be positive widths, got {self.hidden}: pass e.g. --hidden 100 100")
-        if self.rows is not None and self.rows < 1:
-            raise ValueError(f"--rows must be at least 1, got {self.rows}")
 
 
 KINDS = get_type_hints(TrainConfig)
 """Setting -> its type."""
+
+
+def kl_epochs(config: TrainConfig) -> tuple[int, int]:
+    """The epochs without the KL, and those over which its weight grows.
+
+    What the settings leave open is 5 and 50, shortened in proportion to `epochs - 1`: the last epoch has the whole
+    weight.
+
+    Example:
+        >>> kl_epochs(TrainConfig(epochs=100)), kl_epochs(TrainConfig(epochs=23))
+        ((5, 50), (2, 20))
+    """
+    warmup, ramp, most = config.kl_warmup, config.kl_ramp, config.epochs - 1
+    if warmup is None:
+        warmup = min(WARMUP, WARMUP * most // (WARMUP + RAMP) if ramp is None else max(0, most - ramp))
+    if ramp is None:
+        ramp = min(RAMP, max(0, most - warmup))
+    return warmup, ramp
 
 
 def to_toml(config: TrainConfig) -> bytes:

@@ -1,7 +1,9 @@
 """The other commands, exit codes and help."""
 
+import dataclasses
 import html
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -15,10 +17,16 @@ from safetensors.torch import load_file
 
 import bayeslim as bl
 from bayeslim.cli import COMMANDS, main
+from bayeslim.cli.export import FILES
 from bayeslim.cli.prune import sparsest
 from bayeslim.cli.reproduce import EXPERIMENTS
+from bayeslim.data.preprocessing import Preprocessing
+from bayeslim.data.target import Target
+from bayeslim.data.text_inputs import TextInputs
+from bayeslim.named_models import build_network
 from bayeslim.pruning.curve import CurvePoint
 from bayeslim.runs import Run
+from bayeslim.train_config import TrainConfig
 
 Output = pytest.CaptureFixture[str]
 
@@ -139,6 +147,10 @@ def test_the_sparsest_point_within_the_tolerance_is_chosen() -> None:
     assert sparsest(points[3:], 0.0).sparsity == 0.9  # none is good: the best of them
     with pytest.raises(ValueError, match="--tolerance must not be negative, got -1"):
         sparsest(points, -1)
+    lost = CurvePoint(0.99, 0.99, {}, math.inf, math.nan, None, {})
+    assert sparsest([*points, lost], 0.0).sparsity == 0.8
+    with pytest.raises(ValueError, match="no threshold is better than another: correct the rows"):
+        sparsest([dataclasses.replace(lost, nll_rise=math.nan)], 0.0)
 
 
 def test_a_plain_network_cannot_be_pruned(tmp_path: Path, capsys: Output) -> None:
@@ -161,6 +173,25 @@ def test_export_in_every_format(run: Path, capsys: Output) -> None:
     torch.testing.assert_close(torch.export.load(run / "network.pt2").module()(x), expected)
     assert main(["export", str(run), "--format", "slim", "--samples", "3"]) == 1
     assert "--samples and --moments are for --format onnx" in capsys.readouterr().err
+
+
+def test_export_needs_no_data(run: Path, tmp_path: Path) -> None:
+    settings = (run / "config.toml").read_text()
+    (run / "config.toml").write_text(settings.replace("flowers.csv", "moved.csv"))
+    with pytest.raises(FileNotFoundError):
+        Run(run).splits()
+    for kind in FILES:
+        assert main(["export", str(run), "--format", kind]) == 0
+        assert (run / FILES[kind]).is_file()
+    inputs = TextInputs(("good", "bad"), 4)
+    preprocessing, config = Preprocessing(inputs, Target("mood", ("sad", "glad"))), TrainConfig(model="transformer")
+    texts = Run.create(tmp_path / "texts", config, preprocessing, "")
+    texts.save_model(network := build_network(config, preprocessing))
+    assert main(["export", str(texts.folder), "--format", "program"]) == 0
+    tokens = inputs.encode(["good", "bad bad", "other"])
+    program = torch.export.load(texts.folder / FILES["program"]).module()
+    with bl.using(network.eval(), bl.mean_only):
+        torch.testing.assert_close(program(tokens), network(tokens).detach())
 
 
 def test_export_onnx_with_uncertainty(run: Path, tmp_path: Path) -> None:

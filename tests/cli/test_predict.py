@@ -13,8 +13,9 @@ import torch
 import bayeslim as bl
 from bayeslim.cli import main
 from bayeslim.cli.answers import answer_format, answers
-from bayeslim.cli.prediction_work import refuse_overflow
+from bayeslim.cli.overflow import refuse_overflow
 from bayeslim.data.target import Target
+from bayeslim.data.text_inputs import TextInputs
 from bayeslim.runs import Run
 
 Output = pytest.CaptureFixture[str]
@@ -105,10 +106,10 @@ def test_large_numbers_keep_their_small_doubt() -> None:
 def test_no_doubt_has_no_sign_and_overflow_of_words_no_size() -> None:
     part = answer_format(Path("out.csv")).part({"entropy": np.array([-0.0, 0.1], np.float32)}, True)
     assert part == b"entropy\n0.0\n0.1\n"
-    words = torch.ones(2, 3, dtype=torch.int64)
-    refuse_overflow({"prediction": np.array(["a", "b"]), "p_a": np.array([1.0, 0.5])}, words, 0)
+    words, inputs = torch.ones(2, 3, dtype=torch.int64), TextInputs(("to",), 3)
+    refuse_overflow({"prediction": np.array(["a", "b"]), "p_a": np.array([1.0, 0.5])}, words, inputs, 0)
     with pytest.raises(ValueError, match="data row 12: the network overflows, its answer is not a finite number; corr"):
-        refuse_overflow({"prediction": np.array(["a", "b"]), "p_a": np.array([1.0, np.inf])}, words, 10)
+        refuse_overflow({"prediction": np.array(["a", "b"]), "p_a": np.array([1.0, np.inf])}, words, inputs, 10)
 
 
 def test_images_take_tables_and_arrays(tmp_path: Path) -> None:

@@ -112,7 +112,35 @@ def test_a_folder_of_images_is_learnt_and_predicted(tmp_path: Path) -> None:
 def test_quick_settings_are_written_out(tmp_path: Path) -> None:
     assert main(["train", "--data", "digits", "--quick", "--hidden", "8", "--out", str(tmp_path / "a")]) == 0
     config = read_config(tmp_path / "a" / "config.toml")
-    assert (config.epochs, config.rows) == (5, 1000) and len(Run(tmp_path / "a").history()) == 5
+    assert (config.epochs, config.rows, config.kl_warmup, config.kl_ramp) == (5, 1000, 0, 4)
+    assert Run(tmp_path / "a").history()["beta"] == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert main(["train", "--resume", "--quick", "--out", str(tmp_path / "a")]) == 0
+    again = ["--quick", "--epochs", "3", "--kl-ramp", "1", "--out", str(tmp_path / "b")]
+    assert main(["train", "--data", "digits", "--hidden", "8", *again]) == 0
+    assert Run(tmp_path / "b").history()["beta"] == [0.0, 0.0, 1.0]
+
+
+def test_short_runs_reach_the_whole_kl(tmp_path: Path, capsys: Output) -> None:
+    data = ["train", "--data", "moons", "--rows", "60", *QUICK, "--epochs", "12", "--kl-weight", "0.5"]
+    assert main([*data, "--out", str(tmp_path / "a")]) == 0
+    assert "note:" not in capsys.readouterr().out
+    config = read_config(tmp_path / "a" / "config.toml")
+    assert (config.kl_warmup, config.kl_ramp) == (1, 10) and Run(tmp_path / "a").history()["beta"][-1] == 0.5
+
+
+def test_given_epochs_of_the_kl_hold_and_a_ramp_without_end_is_noted(tmp_path: Path, capsys: Output) -> None:
+    """As in the folder of a run from before the defaults followed the epochs."""
+    data = ["train", "--data", "moons", "--rows", "60", *QUICK, "--epochs", "20", "--kl-warmup", "5", "--kl-ramp", "50"]
+    assert main([*data, "--out", str(tmp_path / "a")]) == 0
+    note = "note: the weight of the KL ends at 28 % of --kl-weight: --kl-warmup 5 and --kl-ramp 50 do not fit into 20"
+    assert note in capsys.readouterr().out
+    settings = (tmp_path / "a" / "config.toml").read_bytes()
+    assert b"kl_warmup = 5\nkl_ramp = 50\n" in settings
+    assert Run(tmp_path / "a").history()["beta"][-1] == pytest.approx(0.28)
+    assert main(["train", "--resume", "--samples", "2", "--out", str(tmp_path / "a")]) == 0
+    assert note in capsys.readouterr().out and (tmp_path / "a" / "config.toml").read_bytes() == settings
+    assert main([*data, "--out", str(tmp_path / "b"), "--method", "none"]) == 0
+    assert "note:" not in capsys.readouterr().out
 
 
 def test_nothing_is_overwritten(tmp_path: Path, capsys: Output, classes_run: Path) -> None:

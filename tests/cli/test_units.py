@@ -10,9 +10,8 @@ import pytest
 import bayeslim as bl
 from bayeslim.cli import main
 from bayeslim.cli.prune import in_unit_of
-from bayeslim.cli.tables import shown
 from bayeslim.data.target import Target
-from bayeslim.pruning.curve import CurvePoint
+from bayeslim.pruning.curve import CurvePoint, shown
 from bayeslim.runs import Run
 
 Output = pytest.CaptureFixture[str]

@@ -14,6 +14,7 @@ from torch import nn
 
 import bayeslim as bl
 from bayeslim.pruning import LOG_ALPHA, MAGNITUDE, PruneCurve, prune_, prune_curve, sparsity
+from bayeslim.pruning.curve import CurvePoint
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +85,47 @@ def test_tables_and_figure(curve: PruneCurve) -> None:
     assert f"{curve.best.sparsity:.2%}" in text
     axes = curve.plot().axes[0]
     assert [line.get_label() for line in axes.get_lines()] == ["log alpha", "random", "unpruned", "recommended"]
+
+
+def printed(curve: PruneCurve, width: int = 80) -> str:
+    console = Console(record=True, width=width, file=io.StringIO())
+    console.print(curve.table())
+    return console.export_text()
+
+
+def test_the_table_fits_into_80_columns(curve: PruneCurve) -> None:
+    assert "…" not in printed(curve) and printed(curve).split() == printed(curve, 200).split()
+    scores = {"nll": 10531.2345, "rmse": 99999.4321, "coverage95": 0.9512}
+    point = CurvePoint(-12.345, 0.98765, scores, 0.0, 0.0, {"nll": 1e30, "rmse": math.inf, "coverage95": 2.5e-6}, {})
+    said = printed(dataclasses.replace(curve, unpruned=scores, points=[point]))
+    assert "…" not in said and max(map(len, said.splitlines())) <= 80
+    for text in ("threshold", "sparsity", "coverage95", "-12.3", "98.77%", "10531.2345", "99999.4321", "0.9512",
+                 "random", "1e+30", "inf", "2.5e-06"):  # fmt: skip
+        assert text in said.split(), text
+
+
+def test_no_point_is_recommended_by_infinite_scores() -> None:
+    """One target so far away that its density is zero in 32 bits, pruned or not."""
+    torch.manual_seed(0)
+    x = torch.randn(20, 3)
+    y = x[:, :1].clone()
+    y[7] = 1e30
+    model = bl.mlp([3, 8, 1], method="ard")
+    bl.likelihoods.remember_likelihood_(model, bl.likelihoods.Gaussian(noise=0.5))
+    found = prune_curve(model, (x, y), samples=2)
+    assert all(math.isnan(point.nll_rise) for point in found.points) and not found.decided
+    for ask in (lambda: found.best, lambda: found.recommended, found.layer_table):
+        with pytest.raises(ValueError, match="no threshold is better than another: correct the rows with extreme"):
+            ask()
+    assert "*" not in printed(found)
+    figure = found.plot("rmse")
+    assert "recommended" not in [line.get_label() for line in figure.axes[0].get_lines()]
+
+
+def test_points_of_which_nothing_is_known_are_not_recommended(curve: PruneCurve) -> None:
+    worse, lost = (dataclasses.replace(curve.points[-1], nll_rise=rise, nll_rise_error=0.1) for rise in (9.0, math.nan))
+    for points in ([lost, worse], [worse, lost]):
+        assert dataclasses.replace(curve, points=points).best is worse
 
 
 def test_the_model_is_untouched(trained: tuple[nn.Module, tuple[torch.Tensor, torch.Tensor]]) -> None:

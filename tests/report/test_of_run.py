@@ -59,6 +59,28 @@ def test_content_of_a_run(run: Run) -> None:
     assert content.training is not None and len(content.training.epochs) == 20
 
 
+@pytest.mark.parametrize("data", ["blundell-curve", "moons", "digits"])
+def test_report_of_a_plain_network(data: str, tmp_path: Path) -> None:
+    """One network, whatever number of samples a report asks for: no draws, no posterior, and the page says so."""
+    arguments = ["--data", data, "--rows", "200", "--method", "none", "--hidden", "8", "--epochs", "2"]
+    assert main(["train", *arguments, "--device", "cpu", "--out", str(tmp_path / "run")]) == 0
+    plain = Run(tmp_path / "run")
+    content = collect_run(plain)
+    assert content.samples == 1 and content.draws is None and content.pruning is None and not content.layers
+    direct = bl.evaluate(plain.model(), plain.splits().test, samples=0)
+    assert content.scores["nll"] == pytest.approx(direct["nll"] + np.log(plain.preprocessing.target.std))
+    assert content.training is not None and set(content.training.series) == {"energy", "nll", "validation_nll", "lr"}
+    write_report(plain, tmp_path / "report.html", tmp_path / "figures")
+    text = (tmp_path / "report.html").read_text()
+    assert "Every answer comes from one network" in text and "remember as little as possible" not in text
+    assert "Bayesian average" not in text and "Average over the posterior" not in text
+    if data == "blundell-curve":  # the same noise everywhere: no example is more certain than another
+        assert content.band is not None and "where the curve lies" not in text and not content.certain
+    else:
+        assert len(content.certain) == len(content.doubtful) == 6
+        assert (content.boundary is not None and content.boundary.plain) == (data == "moons")
+
+
 def test_unfinished_run(run: Run, tmp_path: Path) -> None:
     started = Run.create(tmp_path / "started", run.config, run.preprocessing, "bayeslim train")
     with pytest.raises(FileNotFoundError, match="is not finished"):

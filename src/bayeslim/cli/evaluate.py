@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Literal
 
@@ -36,18 +35,21 @@ def command(
         samples: posterior samples to average over; 0 uses the mean weights.
         network: the trained or the pruned one; auto takes the pruned one where there is one.
         device: auto (an accelerator if there is one), cpu, cuda, ...
-        json_out: also write the scores to this JSON file.
+        json_out: also write the scores to this JSON file; one that is infinite is null there.
     """
+    from bayeslim.cli.overflow import overflow_explained, refuse_far_rows
     from bayeslim.cli.tables import print_scores
     from bayeslim.named_models import resolved_device
-    from bayeslim.runs import Run
+    from bayeslim.runs import Run, json_document
     from bayeslim.storage import write_atomically
 
     opened = Run(run)
     model = opened.model(network).to(resolved_device(device))
     pair = getattr(opened.splits(), part) if data is None else opened.preprocessing.labelled(data)
-    found = opened.scores(model, pair, samples)
+    own = part if data is None else None
+    with overflow_explained(lambda: refuse_far_rows(model, pair[0], opened.preprocessing, own)):
+        found = opened.scores(model, pair, samples)
     print_scores(f"{run}, {len(pair[1])} rows", {part if data is None else data.name: found})
     if json_out is not None:
-        write_atomically(json_out, (json.dumps(found, indent=1) + "\n").encode())
+        write_atomically(json_out, json_document(found))
         print(f"scores: {json_out}")

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from bayeslim.cli.parsing import call
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bayeslim.data.preprocessing import Inputs
 
 __all__ = ["command", "main"]
 
@@ -62,9 +67,21 @@ def command(
     elif format == "safetensors":
         export.export_torch(model, path)
     else:
-        example = opened.splits().train[0][:2]
+        example = _example(opened.preprocessing.inputs)
         if format == "program":
             export.export_program(model, path, example)
         else:
             export.export_onnx(model, path, example, samples=samples, moments=moments)
     print(f"{path}: {path.stat().st_size / 1024:.1f} KiB")
+
+
+def _example(inputs: Inputs) -> Tensor:
+    """Two rows such as the network takes, made up: the data may be gone. Not zeros, which would hide lost options."""
+    import torch
+
+    from bayeslim.data.text_inputs import TextInputs
+
+    generator = torch.Generator().manual_seed(0)
+    if isinstance(inputs, TextInputs):
+        return torch.randint(inputs.vocabulary, (2, *inputs.shape), generator=generator)
+    return torch.randn(2, *inputs.shape, generator=generator)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bayeslim.cli.answers import Answers, answer_format
+from bayeslim.runs import json_document
 from bayeslim.storage import write_atomically
 
 __all__ = ["PredictionParts"]
@@ -72,7 +73,7 @@ class PredictionParts:
             raise FileExistsError(
                 f"{self.folder} is in the way and not of this command: move it, or choose another --out"
             )
-        write_atomically(file, (json.dumps(manifest, indent=1) + "\n").encode())
+        write_atomically(file, json_document(manifest))
         return 0
 
     def has(self, index: int) -> bool:

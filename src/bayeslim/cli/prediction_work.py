@@ -15,10 +15,10 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 
-from bayeslim.cli.answers import Answers, answers
+from bayeslim.cli.answers import answers
+from bayeslim.cli.overflow import refuse_overflow
 from bayeslim.cli.prediction_parts import PredictionParts
 from bayeslim.data.image_inputs import image_files
 from bayeslim.named_models import resolved_device
@@ -26,7 +26,7 @@ from bayeslim.predictive import predict
 from bayeslim.randomness import derived_seed
 from bayeslim.runs import Network, Run
 
-__all__ = ["PredictionJob", "predict_in_workers", "predict_share", "ranks", "refuse_overflow", "total_over_ranks"]
+__all__ = ["PredictionJob", "predict_in_workers", "predict_share", "ranks", "total_over_ranks"]
 
 ROWS = 8192
 """Rows of a part, at most."""
@@ -110,7 +110,7 @@ def predict_share(job: PredictionJob, share: int = 0, shares: int = 1) -> Genera
                 seed=derived_seed(job.seed, index),
             )
             found = answers(prediction, target)
-            refuse_overflow(found, x, before - count)
+            refuse_overflow(found, x, run.preprocessing.inputs, before - count)
             parts.write(index, found)
         yield count
 
@@ -187,27 +187,6 @@ def total_over_ranks(rank: int, begin: Callable[[], object], share: Iterable[int
         return int(total)
     finally:
         torch.distributed.destroy_process_group()
-
-
-def refuse_overflow(found: Answers, x: torch.Tensor, before: int) -> None:
-    """Raise ValueError, with the row, if an answer is not a finite number.
-
-    Args:
-        found: the answers of some rows.
-        x: their prepared inputs.
-        before: rows of the file before them.
-    """
-    finite = np.ones(len(x), np.bool_)
-    for column in found.values():
-        if column.dtype.kind == "f":
-            finite &= np.isfinite(column)
-    if not finite.all():
-        row = int((~finite).nonzero()[0][0])
-        reach = f": its prepared inputs reach {x[row].abs().max().item():.2g}, in training about 1"
-        raise ValueError(
-            f"data row {before + row + 1}: the network overflows, its answer is not a finite number"
-            f"{reach if x.is_floating_point() else ''}; correct the row, or leave it out"
-        )
 
 
 def _received(receiver: Any, processes: dict[Any, Any]) -> int | Exception | None:

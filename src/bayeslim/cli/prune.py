@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,7 @@ def command(
     from rich.console import Console
 
     from bayeslim.architecture import describe
+    from bayeslim.cli.overflow import overflow_explained, refuse_held_out
     from bayeslim.cli.tables import print_scores
     from bayeslim.named_models import resolved_device
     from bayeslim.pruning import compact, footprint, prune_, prune_curve
@@ -61,9 +63,11 @@ def command(
     place = resolved_device(device)
     before, pruned = (opened.model("trained").to(place) for _ in range(2))
     splits = opened.splits()
+    refuse = partial(refuse_held_out, before, splits, opened.preprocessing)
     facts: dict[str, object] = {}
     if threshold is None:
-        curve = prune_curve(before, splits.validation, samples=samples)
+        with overflow_explained(refuse):
+            curve = prune_curve(before, splits.validation, samples=samples)
         points = [in_unit_of(opened.preprocessing.target, point) for point in curve.points]
         chosen = sparsest(points, tolerance)
         Console().print(_table(points, chosen))
@@ -74,7 +78,9 @@ def command(
     # A network that bl.load cannot build again keeps its shape, into which the masks are loaded.
     smaller = not keep_shape and describe(pruned) is not None
     after = compact(pruned, example) if smaller else pruned
-    found = {name: opened.scores(model, splits.test, samples) for name, model in (("before", before), ("after", after))}
+    both = (("before", before), ("after", after))
+    with overflow_explained(refuse):
+        found = {name: opened.scores(model, splits.test, samples) for name, model in both}
     costs = footprint(before, example), footprint(after, example)
     facts |= {
         "threshold": threshold,
@@ -102,12 +108,16 @@ def sparsest(points: list[CurvePoint], tolerance: float) -> CurvePoint:
         tolerance: in nats.
 
     Raises:
-        ValueError: for a negative tolerance.
+        ValueError: for a negative tolerance, or if no rise is a finite number.
+
+    Example:
+        >>> sparsest(curve.points, 0.002).threshold
     """
+    from bayeslim.pruning.curve import sparsest_point
+
     if not tolerance >= 0:
         raise ValueError(f"--tolerance must not be negative, got {tolerance}: pass e.g. 0.002")
-    good = [point for point in points if point.nll_rise <= max(tolerance, point.nll_rise_error)]
-    return max(good or [min(points, key=lambda point: point.nll_rise)], key=lambda point: point.sparsity)
+    return sparsest_point(points, lambda point: max(tolerance, point.nll_rise_error))
 
 
 def in_unit_of(target: Target, point: CurvePoint) -> CurvePoint:
@@ -131,7 +141,7 @@ def _table(points: list[CurvePoint], chosen: CurvePoint) -> Table:
     """The curve in 80 columns: what is lost at each threshold, and what random pruning would lose."""
     from rich.table import Table
 
-    from bayeslim.cli.tables import shown
+    from bayeslim.pruning.curve import shown
 
     names = ("nll", "accuracy" if "accuracy" in chosen.scores else "rmse")
     title = "pruning by log alpha, on the validation data (* chosen)"

@@ -7,8 +7,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from bayeslim.plain_text import visible
+from bayeslim.pruning.curve import shown
 
-__all__ = ["print_scores", "shown"]
+__all__ = ["print_scores"]
 
 MEANING = {
     "nll": "nll (negative log-likelihood, nats)",
@@ -17,16 +18,6 @@ MEANING = {
     "rmse": "rmse (root mean squared error)",
     "coverage95": "coverage95 (part inside the 95 % interval)",
 }
-
-
-def shown(score: float) -> str:
-    """Four decimals, or four significant digits where those would be zeros or a long row of digits.
-
-    Example:
-        >>> shown(0.9407), shown(2.5e-6), shown(1e30)
-        ('0.9407', '2.5e-06', '1e+30')
-    """
-    return f"{score:.4f}" if score == 0 or 1e-3 <= abs(score) < 1e5 else f"{score:.4g}"
 
 
 def print_scores(title: str, scores: dict[str, dict[str, float]]) -> None:

@@ -7,14 +7,20 @@ import os
 import shlex
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayeslim.cli.parsing import parsed
 from bayeslim.plain_text import visible
-from bayeslim.train_config import TrainConfig, read_config
+from bayeslim.train_config import TrainConfig, kl_epochs, read_config
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import nn
+
+    from bayeslim.data.problems import Problem
     from bayeslim.runs import Run
 
 __all__ = ["Train", "main"]
@@ -48,10 +54,11 @@ class Train(TrainConfig):
     """A few epochs on a few rows, to see that everything fits together."""
 
     def settings(self) -> TrainConfig:
-        """What is stored with the run: quick settings and the full path of the data written out."""
+        """The settings of the run, quick ones written out."""
         values: dict[str, Any] = {field.name: getattr(self, field.name) for field in dataclasses.fields(TrainConfig)}
         if self.quick:
-            values |= {"epochs": min(self.epochs, QUICK_EPOCHS), "kl_warmup": 1, "kl_ramp": 4}
+            if self.epochs > QUICK_EPOCHS:  # not so where a quick run is resumed
+                values |= {"epochs": QUICK_EPOCHS, "kl_warmup": None, "kl_ramp": None}
             values["rows"] = min(self.rows or QUICK_ROWS, QUICK_ROWS)
         return TrainConfig(**values)
 
@@ -105,11 +112,11 @@ def _value(args: list[str], option: str) -> str | None:
 def train(chosen: Train, command: str) -> Run:
     """Train as chosen, or continue; print what happens; return the run."""
     from bayeslim import schedules
-    from bayeslim.cli.tables import print_scores
+    from bayeslim.cli.overflow import overflow_explained, refuse_held_out
     from bayeslim.data.named import NAMED
     from bayeslim.methods import METHODS
     from bayeslim.named_models import MODELS, build_network, check_name, likelihood_for, resolved_device
-    from bayeslim.pruning import footprint, sparsity
+    from bayeslim.pruning import footprint
     from bayeslim.runs import Run, check_free, differences, problem_of
     from bayeslim.training import fit
     from bayeslim.training.ranks import join
@@ -129,42 +136,76 @@ def train(chosen: Train, command: str) -> Run:
         network = build_network(config, problem.preprocessing)
     else:
         ranks.from_first(lambda: check_free(chosen.out))
+        warmup, ramp = kl_epochs(config)
+        config = dataclasses.replace(config, kl_warmup=warmup, kl_ramp=ramp)
         problem = problem_of(config)
         network = build_network(config, problem.preprocessing)
+        refuse_held_out(network, problem.splits, problem.preprocessing)
         run = ranks.from_first(lambda: Run.create(chosen.out, config, problem.preprocessing, command))
     if ranks.first:
         weights = f"{footprint(network).weights:,} weights"
         processes = "" if ranks.count == 1 else f", {ranks.count} processes"
         print(f"data: {visible(config.data)}", *problem.notes, sep="\n  ")
         print(f"network: {config.model} with {weights}, method {config.method}, on {device}{processes}")
-    fit(
-        network,
-        problem.splits.train,
-        likelihood=likelihood_for(problem.preprocessing),
-        epochs=config.epochs,
-        batch_size=config.batch_size,
-        lr=config.lr,
-        lr_schedule=schedules.constant_then_linear(0.5),
-        kl_schedule=schedules.warmup_linear(config.kl_warmup, config.kl_ramp, config.kl_weight),
-        validation=problem.splits.validation,
-        checkpoint=run.folder,
-        resume=chosen.resume,
-        seed=config.seed,
-        device=device,
+        if note := _kl_note(config):
+            print(note)
+    refuse = partial(refuse_held_out, network, problem.splits, problem.preprocessing)
+    with overflow_explained(refuse):
+        fit(
+            network,
+            problem.splits.train,
+            likelihood=likelihood_for(problem.preprocessing),
+            epochs=config.epochs,
+            batch_size=config.batch_size,
+            lr=config.lr,
+            lr_schedule=schedules.constant_then_linear(0.5),
+            kl_schedule=schedules.warmup_linear(*kl_epochs(config), config.kl_weight),
+            validation=problem.splits.validation,
+            checkpoint=run.folder,
+            resume=chosen.resume,
+            seed=config.seed,
+            device=device,
+        )
+    if ranks.first:
+        _finish(chosen, run, network, problem, refuse)
+    return run
+
+
+def _kl_note(config: TrainConfig) -> str | None:
+    """What to say if the KL does not get its whole weight before training ends."""
+    from bayeslim.schedules import Progress, warmup_linear
+
+    warmup, ramp = kl_epochs(config)
+    last = warmup_linear(warmup, ramp)(Progress(config.epochs - 1, 1, config.epochs))
+    if last == 1 or config.method == "none":
+        return None
+    return (
+        f"note: the weight of the KL ends at {100 * last:.3g} % of --kl-weight: --kl-warmup {warmup} and --kl-ramp "
+        f"{ramp} do not fit into {config.epochs} epochs; leave them out, or train longer"
     )
-    if not ranks.first:
-        return run
-    samples = 0 if config.method == "none" else QUICK_SAMPLES if chosen.quick else chosen.samples
-    found = {
-        part: run.scores(network, pair, samples)
-        for part, pair in (("validation", problem.splits.validation), ("test", problem.splits.test))
-    }
+
+
+def _finish(chosen: Train, run: Run, network: nn.Module, problem: Problem, refuse: Callable[[], None]) -> None:
+    """Keep the trained network, then its scores, and print them."""
+    from bayeslim.cli.overflow import overflow_explained
+    from bayeslim.cli.tables import print_scores
+    from bayeslim.pruning import sparsity
+
     run.save_model(network)
+    plain = run.config.method == "none"
+    samples = 0 if plain else QUICK_SAMPLES if chosen.quick else chosen.samples
+    parts = {"validation": problem.splits.validation, "test": problem.splits.test}
+    try:
+        with overflow_explained(refuse):
+            found = {part: run.scores(network, pair, samples) for part, pair in parts.items()}
+    except ValueError as error:
+        raise ValueError(
+            f"{error}. The trained network is kept in {run.folder}, only its scores are missing"
+        ) from error
     run.write_metrics({"trained": found | {"sparsity": sparsity(network)}})
     print_scores("after training", found)
-    if config.method != "none":
+    if plain:
+        print(f"run: {run.folder}")
+    else:
         print(f"{sparsity(network):.1%} of the weights are noise (log alpha > 3)")
         print(f"run: {run.folder}    next: bayeslim prune {shlex.quote(str(run.folder))}")
-    else:
-        print(f"run: {run.folder}")
-    return run

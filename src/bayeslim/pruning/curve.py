@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,7 +22,7 @@ from bayeslim.pruning.prune import bayes_layers, prune_, random_like
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["CurvePoint", "PruneCurve", "prune_curve"]
+__all__ = ["CurvePoint", "PruneCurve", "prune_curve", "shown", "sparsest_point"]
 
 LEVELS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.985, 0.99, 0.993, 0.996)
 """Sparsities at which the curve is taken by default."""
@@ -36,7 +37,7 @@ class CurvePoint:
     scores: dict[str, float]
     """Validation scores, as of `evaluate`."""
     nll_rise: float
-    """Rise of the nll over the unpruned network."""
+    """Rise of the nll over the unpruned network; NaN where both are infinite."""
     nll_rise_error: float
     """Standard error of that rise, from the paired differences of the examples."""
     random: dict[str, float] | None
@@ -56,9 +57,17 @@ class PruneCurve:
 
     @property
     def best(self) -> CurvePoint:
-        """The sparsest point whose nll is no worse than unpruned, within the tolerance."""
-        good = [p for p in self.points if p.nll_rise <= self.tolerance * p.nll_rise_error]
-        return max(good or [min(self.points, key=lambda p: p.nll_rise)], key=lambda p: p.sparsity)
+        """The sparsest point whose nll is no worse than unpruned, within the tolerance.
+
+        Raises:
+            ValueError: if the nll is infinite with and without pruning, so that no point can be told to be better.
+        """
+        return sparsest_point(self.points, lambda point: self.tolerance * point.nll_rise_error)
+
+    @property
+    def decided(self) -> bool:
+        """Whether there is a `best` point."""
+        return any(math.isfinite(point.nll_rise) for point in self.points)
 
     @property
     def recommended(self) -> float:
@@ -66,20 +75,16 @@ class PruneCurve:
         return self.best.threshold
 
     def table(self) -> Table:
-        """All points, for `rich.print`; the recommended one is marked."""
-        names = list(self.unpruned)
+        """All points, for `rich.print` in 80 columns, each above its random control; the recommended one is marked."""
+        names, best = list(self.unpruned), self.best if self.decided else None
         table = Table(title=f"pruning by {escape(visible(self.criterion.name))}")
-        for column in ("", "threshold", "sparsity", *names, *(f"{name} (random)" for name in names)):
+        for column in ("", "threshold", "sparsity", *names):
             table.add_column(column, justify="right")
         for point in self.points:
-            random = point.random or {}
-            table.add_row(
-                "*" if point is self.best else "",
-                f"{point.threshold:.3g}",
-                f"{point.sparsity:.2%}",
-                *(f"{point.scores[name]:.4f}" for name in names),
-                *(f"{random[name]:.4f}" if name in random else "" for name in names),
-            )
+            place = "*" if point is best else "", f"{point.threshold:.3g}", f"{point.sparsity:.2%}"
+            for found, cells in ((point.scores, place), (point.random, ("", "", "random"))):
+                if found is not None:
+                    table.add_row(*cells, *(shown(found[name]) for name in names))
         return table
 
     def layer_table(self) -> Table:
@@ -105,10 +110,44 @@ class PruneCurve:
         if all(point.random is not None for point in self.points):
             axes.plot(parts, [(p.random or {})[name] for p in self.points], "s--", color="gray", label="random")
         axes.axhline(self.unpruned[name], color="black", linewidth=0.8, linestyle=":", label="unpruned")
-        axes.axvline(self.best.sparsity, color="tab:green", linewidth=0.8, label="recommended")
+        if self.decided:
+            axes.axvline(self.best.sparsity, color="tab:green", linewidth=0.8, label="recommended")
         axes.set(xlabel="part of the weights pruned", ylabel=name)
         axes.legend(fontsize=8)
         return figure
+
+
+def shown(score: float) -> str:
+    """Four decimals, or four significant digits where those would be zeros or a long row of digits.
+
+    Example:
+        >>> shown(0.9407), shown(2.5e-6), shown(1e30)
+        ('0.9407', '2.5e-06', '1e+30')
+    """
+    return f"{score:.4f}" if score == 0 or 1e-3 <= abs(score) < 1e5 else f"{score:.4g}"
+
+
+def sparsest_point(points: Sequence[CurvePoint], allowed: Callable[[CurvePoint], float]) -> CurvePoint:
+    """The point that prunes most while its nll rises by no more than it may, else the one that rises least.
+
+    Args:
+        points: of a `PruneCurve`.
+        allowed: the largest rise of a point, in nats.
+
+    Raises:
+        ValueError: if no rise is a finite number.
+
+    Example:
+        >>> sparsest_point(curve.points, lambda point: 0.01).threshold
+    """
+    known = [point for point in points if math.isfinite(point.nll_rise)]
+    if not known:
+        raise ValueError(
+            "the nll is infinite with and without pruning, so that no threshold is better than another: correct the "
+            "rows with extreme targets, or pass a threshold of your own"
+        )
+    good = [point for point in known if point.nll_rise <= allowed(point)]
+    return max(good or [min(known, key=lambda point: point.nll_rise)], key=lambda point: point.sparsity)
 
 
 def prune_curve(

@@ -207,12 +207,12 @@ def coverage(found: Coverage) -> str:
 
 
 def boundary(found: Boundary, features: list[str]) -> list[Figure]:
-    """Decisions of the mean weights and of the average, and where the average doubts."""
+    """Decisions of the mean weights and of the average, where they differ, and where the average doubts."""
     averaged = found.averaged
     entropy = -np.sum(averaged * np.log(np.maximum(averaged, 1e-300)), -1) / math.log(averaged.shape[-1])
     panels = (
-        ("One network: the mean weights", class_map(found.single)),
-        ("Average over the posterior", class_map(averaged)),
+        *([] if found.plain else [("One network: the mean weights", class_map(found.single))]),
+        ("The network" if found.plain else "Average over the posterior", class_map(averaged)),
         ("Its doubt (dark: coin flip)", ramp(entropy)),
     )
     left, right, bottom, top = found.extent

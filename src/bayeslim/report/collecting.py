@@ -90,10 +90,10 @@ def collect(
         classes=[names.of_class(index) for index in range(classes)],
         features=[names.of_feature(index) for index in range(inputs)] if tabular else [],
         examples={"train": len(train[0]), "test": len(test[0])},
-        samples=samples,
+        samples=judged.samples,
         scores=in_target_unit(judged.scores, chosen, names.target_scale[1]),
         sparsity=sparsity(model) if layers else None,
-        training=_training(history),
+        training=_training(history, bool(layers)),
         pruning=pruning,
         costs=costs,
         reliability=_reliability(judged) if chosen.bounded else None,
@@ -109,10 +109,10 @@ def collect(
     )
 
 
-def _training(history: History | None) -> Training | None:
+def _training(history: History | None, bayesian: bool) -> Training | None:
     if history is None or not len(history):
         return None
-    columns = ("energy", "nll", "validation_nll", "kl", "beta", "lr")
+    columns = ("energy", "nll", "validation_nll", *(("kl", "beta") if bayesian else ()), "lr")
     series = {
         name: [_number(record.get(name)) for record in history.records]
         for name in columns

@@ -81,7 +81,7 @@ class Training:
 
     epochs: list[int]
     series: dict[str, list[float]]
-    """energy, nll, kl, beta, lr, and validation_nll where there was validation."""
+    """energy, nll, lr, kl and beta of a Bayesian network, and validation_nll where there was validation."""
     sparsity: dict[str, list[float]]
     """By layer: the part of its weights that is noise (log alpha > 3)."""
 
@@ -236,6 +236,11 @@ class Boundary:
     points: list[tuple[float, float, int]]
     """Training data and their classes."""
 
+    @property
+    def plain(self) -> bool:
+        """Whether the average is the network itself, which has no posterior."""
+        return np.array_equal(self.single, self.averaged)
+
 
 @dataclass(frozen=True, eq=False)
 class Content:
@@ -249,6 +254,7 @@ class Content:
     examples: dict[str, int]
     """How many there were to train on and to test."""
     samples: int
+    """Networks that an answer averages over; a plain network is one."""
     scores: dict[str, float]
     """Test scores as of `bl.evaluate`; those of a regression in the target's unit."""
     sparsity: float | None

@@ -19,6 +19,8 @@ MOST_CELLS = 8
 def gallery(judged: Judged, x: Tensor, names: Names, bounded: bool) -> dict[str, list[Example]]:
     """The most certain and the most doubtful examples, by entropy or by predictive standard deviation.
 
+    There are none if all are equally certain, as to a plain network with the same noise everywhere.
+
     Args:
         judged: the network's answers.
         x: the inputs.
@@ -32,10 +34,9 @@ def gallery(judged: Judged, x: Tensor, names: Names, bounded: bool) -> dict[str,
         >>> gallery(judged, x, Names(), bounded=True)["doubtful"][0].doubt
     """
     doubt = judged.entropy if bounded else judged.variance.sqrt()
-    order = (
-        doubt.flatten(1).sum(1).argsort(stable=True).tolist() if doubt.ndim > 1 else doubt.argsort(stable=True).tolist()
-    )
-    count = min(SHOWN, len(order) // 2)
+    doubt = doubt.flatten(1).sum(1) if doubt.ndim > 1 else doubt
+    order = doubt.argsort(stable=True).tolist()
+    count = min(SHOWN, len(order) // 2) if doubt.min() < doubt.max() else 0
     shown = _class_example if bounded else _value_example
     return {
         "certain": [shown(judged, x, names, index) for index in order[:count]],

@@ -32,6 +32,8 @@ class Judged:
     """Labels (N,) or values (N, outputs)."""
     scores: dict[str, float]
     """As of `bl.evaluate`."""
+    samples: int
+    """Over how many networks the answers are averages."""
     draws: Draws | None
     """Errors by number of draws; None for fewer than 20 samples."""
     lower: Tensor | None = None
@@ -50,13 +52,14 @@ def judge(model: nn.Module, data: tuple[Tensor, Tensor], likelihood: Likelihood,
         model: the network.
         data: inputs and targets.
         likelihood: that of its outputs.
-        samples: posterior samples.
+        samples: posterior samples; a plain network has one.
         seed: of the samples.
 
     Example:
         >>> judge(model, (x, y), bl.Categorical(), samples=100, seed=0).scores["accuracy"]
     """
-    counts = [count for count in COUNTS if count * REPETITIONS <= samples]
+    counts: list[int] = []
+    drawn = 0
     columns: dict[str, list[Tensor]] = {}
     wrong: list[list[Tensor]] = []
     for index, (x, y) in enumerate(zip(data[0].split(BATCH), data[1].split(BATCH), strict=True)):
@@ -72,6 +75,8 @@ def judge(model: nn.Module, data: tuple[Tensor, Tensor], likelihood: Likelihood,
         assert found.samples is not None and found.sample_variances is not None
         y = likelihood.check_targets(y).to(found.mean.device)
         means, variances = found.samples, found.sample_variances
+        drawn = len(means)  # one of a plain network, whatever was asked for
+        counts = [count for count in COUNTS if count * REPETITIONS <= drawn]
         batch = {
             "mean": found.mean,
             "variance": found.total,
@@ -88,7 +93,7 @@ def judge(model: nn.Module, data: tuple[Tensor, Tensor], likelihood: Likelihood,
     joined = {name: torch.cat(parts) for name, parts in columns.items()}
     scores = {"nll": -joined.pop("density").mean().item()}
     scores |= likelihood.metrics(joined["mean"], joined["variance"], joined["targets"])
-    return Judged(**joined, scores=scores, draws=_draws(counts, wrong, likelihood.bounded))
+    return Judged(**joined, scores=scores, samples=drawn, draws=_draws(counts, wrong, likelihood.bounded))
 
 
 def as_classes(probabilities: Tensor) -> Tensor:
@@ -100,7 +105,7 @@ def _losses(means: Tensor, y: Tensor, count: int, bounded: bool) -> Tensor:
     """Wrong or not, or squared error: (repetitions, N), each from `count` draws of its own."""
     averaged = means[: count * REPETITIONS].unflatten(0, (REPETITIONS, count)).mean(1)
     if not bounded:
-        return (averaged - y).square().flatten(2).mean(2)
+        return (averaged - y).double().square().flatten(2).mean(2)
     if y.ndim == 1:
         return (averaged.argmax(-1) != y).double()
     return ((averaged > 0.5) != (y > 0.5)).double().flatten(2).mean(2)

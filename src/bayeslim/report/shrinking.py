@@ -44,8 +44,10 @@ def pruning_of(
     samples: int,
     seed: int,
     target_std: float,
-) -> tuple[Pruning, list[Cost]]:
+) -> tuple[Pruning | None, list[Cost]]:
     """The pruning curve on `data`, the network pruned at the chosen point, and what it costs before and after.
+
+    None and no costs if no threshold is given and the curve recommends none, see `PruneCurve.best`.
 
     Args:
         model: Bayesian network; not changed.
@@ -65,6 +67,8 @@ def pruning_of(
     remember_likelihood_(known, likelihood)
     rows = (data[0][:MOST_ROWS], data[1][:MOST_ROWS])
     curve = prune_curve(known, rows, samples=SAMPLES, seed=seed)
+    if threshold is None and not curve.decided:
+        return None, []
     points = list(curve.points)
     if threshold is not None and threshold not in [point.threshold for point in points]:
         points += prune_curve(known, rows, thresholds=[threshold], samples=SAMPLES, seed=seed).points

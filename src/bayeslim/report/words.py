@@ -70,6 +70,8 @@ def summary(content: Content) -> list[str]:
     said = [_quality(content), _honesty(content)]
     if content.pruning:
         said.append(_size(content))
+    elif content.sparsity is not None:
+        said.append("How many of its weights can be removed could not be measured.")
     return [sentence for sentence in said if sentence]
 
 

@@ -104,6 +104,8 @@ def _uncertainty(content: Content) -> dict[str, Figure]:
         found["coverage"] = uncertainty.coverage(content.coverage.levels, content.coverage.inside)
     if content.boundary:
         maps = {"mean weights": content.boundary.single, "Bayesian average": content.boundary.averaged}
+        if content.boundary.plain:
+            maps = {"network": content.boundary.single}
         labels = (content.features[0], content.features[1])
         found["boundaries"] = uncertainty.boundaries(maps, content.boundary.extent, content.boundary.points, labels)
     return found
