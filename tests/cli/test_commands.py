@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import types
+import warnings
 from importlib.metadata import version
 from pathlib import Path
 
@@ -62,6 +63,18 @@ def test_python_m_bayeslim() -> None:
     done = subprocess.run([sys.executable, "-m", "bayeslim", "evaluate", "absent"], capture_output=True, text=True)
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.startswith("bayeslim evaluate: absent holds no run")
+
+
+def test_warnings_show_what_they_say_and_not_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, shown = types.ModuleType("warner"), list[str]()
+    module.__dict__["main"] = lambda _: shown.append(warnings.formatwarning("mind the step", UserWarning, "a.py", 1))
+    monkeypatch.setitem(sys.modules, "warner", module)
+    monkeypatch.setitem(COMMANDS, "data", ("warner", ""))
+    usual = warnings.formatwarning
+    assert main(["data"]) == main(["data", "--debug"]) == 0
+    assert shown[0] == "bayeslim data: warning: mind the step\n"
+    assert shown[1].startswith("a.py:1")
+    assert warnings.formatwarning is usual
 
 
 def test_commands_load_no_torch_before_they_are_known() -> None:

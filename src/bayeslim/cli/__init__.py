@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import io
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from importlib.metadata import version
 
 from bayeslim.plain_text import visible
@@ -73,7 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"bayeslim: unknown command {args[0]!r}: {hint}`bayeslim --help` lists them", file=sys.stderr)
         return 2
     try:
-        importlib.import_module(COMMANDS[args[0]][0]).main(args[1:])
+        with nullcontext() if debug else _short_warnings(args[0]):
+            importlib.import_module(COMMANDS[args[0]][0]).main(args[1:])
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except KeyboardInterrupt:
@@ -100,6 +103,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 1
     return 0
+
+
+@contextmanager
+def _short_warnings(name: str) -> Iterator[None]:
+    """Let warnings show as what they say, without the line of code that gave them."""
+    before = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_: f"bayeslim {name}: warning: {visible(str(message))}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def _out_of_memory(error: Exception) -> bool:
