@@ -173,7 +173,7 @@ def test_feedback_ends() -> None:
     back: list[bool] = []
     for epoch in range(4):
         if epoch in (0, 2):  # pruned in the first and in the third epoch
-            pruner._parts[0].dense[:, 0] = 0  # pyright: ignore[reportOptionalSubscript]
+            weight_of(model)[:, 0] = 0
         else:
             for seed in range(40):
                 train_step(model, optimizer, seed)

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 
 import bayeslim as bl
-from bayeslim.predictive.snapshots import Snapshots
+from bayeslim.likelihoods.base import remember_likelihood_, remembered_likelihood
+from bayeslim.predictive.snapshots import Snapshots, in_run
 from bayeslim.schedules import Progress
+from bayeslim.storage import write_tensors
 
 
 def network(seed: int = 0) -> nn.Sequential:
@@ -88,6 +90,60 @@ def test_a_list_collects_copies() -> None:
     assert len(snapshots) == 2 and found[0]["0.weight"].any() and not found[1]["0.weight"].any()
 
 
+class Uneven(bl.likelihoods.Gaussian):
+    """A likelihood that bayeslim cannot build."""
+
+
+@pytest.mark.parametrize("kind", [list, Path])
+def test_the_likelihood_is_kept_with_every_snapshot(kind: type, tmp_path: Path) -> None:
+    """And the last one is that of a network which has none, as in a new process."""
+    model, source = network(), tmp_path if kind is Path else list[dict[str, Tensor]]()
+    snapshots = Snapshots(model, source)
+    snapshots.take_(0)
+    noise = bl.likelihoods.Gaussian(2.0, learn_noise=True)
+    remember_likelihood_(model, noise)
+    for number in (1, 2):
+        with torch.no_grad():
+            noise.log_noise.fill_(-number)
+        snapshots.take_(number)
+    with torch.no_grad():
+        noise.log_noise.fill_(9.0)
+    found = [snapshots[index].likelihood for index in range(3)]
+    assert found[0] is None
+    assert [one.log_noise.item() for one in found if isinstance(one, bl.likelihoods.Gaussian)] == [-1, -2]
+    other = network(3)
+    variances = bl.predict(Snapshots(other, source), X).sample_variances
+    assert variances is not None and remembered_likelihood(other) is not None
+    expected = torch.tensor([-4.0, -2.0, -4.0])  # the first one has none of its own
+    torch.testing.assert_close(variances.log(), expected[:, None, None].expand_as(variances))
+    with torch.no_grad():
+        parameter_of(remembered_likelihood(other)).fill_(7.0)
+    assert parameter_of(snapshots[2].likelihood).item() == -2
+    Snapshots(model, source)
+    assert remembered_likelihood(model) is noise
+
+
+def parameter_of(likelihood: nn.Module | None) -> nn.Parameter:
+    assert likelihood is not None
+    return next(likelihood.parameters())
+
+
+def test_a_likelihood_that_cannot_be_built_is_not_remembered(tmp_path: Path) -> None:
+    model, other = network(), network()
+    remember_likelihood_(model, Uneven())
+    Snapshots(model, tmp_path).take_(0)
+    snapshots = Snapshots(other, tmp_path)
+    assert snapshots[0].likelihood is None and remembered_likelihood(other) is None
+
+
+def test_a_folder_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    model = network()
+    write_tensors(tmp_path / "snapshot-000000.safetensors", model.state_dict(), {"kind": "snapshot", "number": 0})
+    snapshots = Snapshots(network(5), tmp_path)
+    assert torch.equal(snapshots[0]["0.weight"], model.get_parameter("0.weight"))
+    assert snapshots[0].likelihood is None
+
+
 def test_evaluation_averages_before_the_logarithm(folder: Path) -> None:
     model, y = network(), torch.arange(50) % 3
     truth = expected(model, states(5), X).mean(0)
@@ -163,6 +219,28 @@ def test_the_last_one_may_be_taken_again_but_not_an_earlier_one(folder: Path) ->
     assert {file: file.read_bytes() for file in folder.iterdir()} == before
 
 
+def test_of_several_processes_in_a_run_rank_0_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = network()
+    snapshots, mine = Snapshots(model, tmp_path / "snapshots"), Snapshots(model, [])
+    rank = 1
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.distributed.get_world_size", lambda: 2)
+    monkeypatch.setattr("torch.distributed.get_rank", lambda: rank)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with in_run(model, "a"):
+        for one in (snapshots, mine):
+            one(model, optimizer, Progress(0, 1, 3))
+        assert len(snapshots) == 0 and len(mine) == 1
+        rank = 0
+        snapshots(model, optimizer, Progress(0, 1, 3))
+        assert len(snapshots) == 1
+    other = tmp_path / "snapshots" / f".snapshot-000001.safetensors.{'ab' * 8}"  # of another process, perhaps
+    other.write_bytes(b"half")
+    for rank in (0, 1):  # a loop of the user's own
+        snapshots.take_(1 + rank)
+    assert len(snapshots) == 3 and other.exists()
+
+
 @pytest.mark.parametrize("name", ["notes.txt", "checkpoint.safetensors", "snapshot-1.safetensors"])
 def test_a_folder_with_other_files_is_refused(folder: Path, name: str) -> None:
     (folder / name).write_text("mine")
@@ -181,6 +259,14 @@ def test_a_folder_with_other_files_is_refused(folder: Path, name: str) -> None:
 def test_what_a_killed_writer_left_is_ignored(folder: Path) -> None:
     (folder / ".snapshot-000005.safetensors.abcdef").write_bytes(b"half")
     assert len(Snapshots(network(), folder)) == 5
+
+
+def test_what_a_killed_writer_left_is_removed_with_the_next_snapshot(folder: Path) -> None:
+    half, other = (folder / f".snapshot-{number:06d}.safetensors.{'ab' * 8}" for number in (5, 6))
+    for file in (half, other):
+        file.write_bytes(b"half")
+    Snapshots(network(), folder).take_(5)
+    assert not half.exists() and other.exists()
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ import bayeslim as bl
 from bayeslim.optim import SGHMC, SGLD, CVAdam
 from bayeslim.predictive.snapshots import Snapshots
 from bayeslim.schedules import Progress, cosine_cycles, sampling_epochs
-from training.problems import blobs, equal, state
+from bayeslim.storage import read_tensors, write_tensors
+from bayeslim.training.checkpoint import checkpoint_file, previous_file
+from training.problems import blobs, equal, line, state
 
 
 def network() -> nn.Sequential:
@@ -93,6 +95,103 @@ def test_a_hook_that_fails_after_its_snapshot_is_called_again(tmp_path: Path) ->
     run(model, **options)
     assert calls == [0, 1, 1, 2] and len(snapshots) == 3
     assert equal(snapshots[2], state(model))
+
+
+def folder_state(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["same object", "another object"])
+def test_two_runs_do_not_share_a_folder(same: bool, tmp_path: Path) -> None:
+    """The second one is refused after its first epoch, long before it would take a snapshot."""
+    folder, phase, seen = tmp_path / "snapshots", sampling_epochs(1, 2), list[int]()
+    model = network()
+    snapshots = Snapshots(model, folder, when=phase)
+    run(model, epochs=5, after_epoch=snapshots, checkpoint=tmp_path / "first")
+    before = folder_state(folder)
+    assert before.keys() == {"snapshot-000003.safetensors", "snapshot-000004.safetensors"}
+    if not same:
+        model = network()
+        snapshots = Snapshots(model, folder, when=phase)
+
+    def hook(*now: Any) -> None:
+        seen.append(now[2].epoch)
+        snapshots(*now)
+
+    for options in ({}, {"checkpoint": tmp_path / "second", "resume": True}):
+        with pytest.raises(FileExistsError, match="holds snapshot-000004.safetensors of another run: choose another"):
+            run(model, epochs=12, seed=1, after_epoch=hook, **options)
+    assert seen == [0, 0] and folder_state(folder) == before
+    run(model, epochs=12, after_epoch=snapshots, checkpoint=tmp_path / "first", resume=True)  # the one that it is of
+    assert len(snapshots) == 4
+
+
+def test_a_folder_of_an_earlier_version_is_that_of_another_run(tmp_path: Path) -> None:
+    model = network()
+    snapshots = Snapshots(model, tmp_path)
+    snapshots.take_(0)
+    with pytest.raises(FileExistsError, match="of another run"):
+        run(model, epochs=2, after_epoch=snapshots)
+
+
+def test_snapshots_after_the_checkpoint_that_is_left_are_replaced(tmp_path: Path) -> None:
+    """Two of three checkpoints are damaged: the run goes back two epochs, and ends as one that was not disturbed."""
+    whole, parts = network(), network()
+    run(whole, after_epoch=Snapshots(whole, tmp_path / "whole"))
+    options: dict[str, Any] = {"checkpoint": tmp_path / "run", "resume": True, "keep": 3}
+    run(parts, epochs=4, after_epoch=Snapshots(parts, tmp_path / "parts"), **options)
+    for file in (checkpoint_file(tmp_path / "run"), previous_file(tmp_path / "run")):
+        file.unlink()
+        file.write_bytes(b"damaged")
+    resumed = network()
+    snapshots, found = Snapshots(resumed, tmp_path / "parts"), list[int]()
+
+    def hook(*now: Any) -> None:
+        snapshots(*now)
+        found.append(len(snapshots))
+
+    with pytest.warns(RuntimeWarning, match="Going on from an earlier epoch"):
+        run(resumed, after_epoch=hook, **options)
+    assert found == [3, 4, 5, 6] and equal(resumed, whole)
+    original = Snapshots(whole, tmp_path / "whole")
+    assert all(equal(original[i], snapshots[i]) for i in range(6))
+
+
+def test_a_checkpoint_of_an_earlier_version_is_resumed_with_its_snapshots(tmp_path: Path) -> None:
+    model = network()
+    snapshots = Snapshots(model, tmp_path / "snapshots")
+    options: dict[str, Any] = {"after_epoch": snapshots, "checkpoint": tmp_path / "run", "resume": True}
+    run(model, epochs=2, **options)
+    for file in (*snapshots.files(), checkpoint_file(tmp_path / "run")):
+        tensors, facts = read_tensors(file)
+        assert facts.pop("run")
+        file.unlink()
+        write_tensors(file, tensors, facts)
+    run(model, epochs=4, **options)
+    assert len(snapshots) == 4
+
+
+def test_every_snapshot_keeps_the_noise_of_its_time(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, data = nn.Linear(3, 2), line()
+    likelihood, noises = bl.likelihoods.Gaussian(2.0, learn_noise=True), list[float]()
+    snapshots = Snapshots(model, tmp_path)
+
+    def hook(*now: Any) -> None:
+        snapshots(*now)
+        noises.append(likelihood.log_noise.item())
+
+    bl.fit(model, data, likelihood=likelihood, epochs=4, lr=0.1, after_epoch=hook, seed=0)
+    kept = [snapshots[index].likelihood for index in range(4)]
+    assert [one.log_noise.item() for one in kept if isinstance(one, bl.likelihoods.Gaussian)] == noises
+    assert len(set(noises)) == 4
+    given = bl.likelihoods.Gaussian(2.0, learn_noise=True)
+    for source, chosen in ((model, None), (nn.Linear(3, 2), None), (nn.Linear(3, 2), given)):
+        variances = bl.predict(Snapshots(source, tmp_path), data[0], likelihood=chosen).sample_variances
+        assert variances is not None
+        assert (0.5 * variances.log())[:, 0, 0].tolist() == pytest.approx(noises, rel=1e-5)
+    fixed = bl.predict(snapshots, data[0], likelihood=bl.likelihoods.Gaussian(0.5))
+    torch.testing.assert_close(fixed.aleatoric, torch.full_like(fixed.aleatoric, 0.25))
 
 
 def test_snapshots_of_a_run_predict_with_its_likelihood(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ def tensor(name: str, value: Tensor | None) -> Callable[[Content], None]:
         (fact("history", [1]), "lacks a valid history"),
         (fact("history", {}), "lacks a valid history"),
         (fact("trained", [["a"]]), "lacks a valid trained"),
+        (fact("run", 3), "lacks a valid run"),
         (fact("scaler", {"scale": 1.0}), "lacks a valid scaler"),
         (fact("scaler", dict.fromkeys(("scale", "growth_factor"), "x")), "lacks a valid scaler"),
         (fact("optimizer", {"0": 1}), "state '0' is not numbers"),

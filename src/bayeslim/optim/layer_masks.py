@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -23,22 +23,39 @@ class LayerMasks:
     """Where a weight is not set to zero."""
     dense: Tensor | None
     """The weights that the optimiser moves, with feedback."""
+    _written: tuple[int, int] | None = field(default=None, init=False)
+    """The network's weight as it was last written from here."""
 
     @property
     def weight(self) -> Tensor:
         """The weights to judge by."""
         return self.layer.weight.detach() if self.dense is None else self.dense
 
-    def to_(self, device: torch.device) -> None:
-        """Move to the device of the weight."""
-        self.spike, self.kept = self.spike.to(device), self.kept.to(device)
-        self.dense = None if self.dense is None else self.dense.to(device)
+    def follow_(self) -> None:
+        """Go where the network's weight is, in its type, and take over its values where it is not masked.
+
+        It may have been moved, converted or given other values since it was last written from here.
+        """
+        if self._written == self._now():
+            return
+        weight = self.layer.weight.detach()
+        self.spike, self.kept = self.spike.to(weight.device), self.kept.to(weight.device)
+        if self.dense is not None:
+            self.dense = self.dense.to(weight)
+            torch.where(self.kept, weight, self.dense, out=self.dense)
 
     def mask_weight_(self) -> None:
         """Put the masked weights into the network."""
-        self.layer.weight.detach().copy_(self.weight * self.kept)
+        torch.mul(self.weight, self.kept, out=self.layer.weight.detach())
+        self._written = self._now()
 
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors by name."""
+        """All tensors by name, in step with the network."""
+        self.follow_()
         named = {"spike": self.spike, "kept": self.kept} | ({} if self.dense is None else {"dense": self.dense})
         return {f"{name}.{self.layer.name}": tensor for name, tensor in named.items()}
+
+    def _now(self) -> tuple[int, int]:
+        """What changes with the weight: torch counts how often it was written to, and another type lies elsewhere."""
+        weight = self.layer.weight
+        return weight._version, weight.data_ptr()

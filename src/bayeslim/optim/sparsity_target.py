@@ -16,6 +16,9 @@ __all__ = ["SparsityTarget", "pruned_part", "smallest_level"]
 class SparsityTarget:
     """Prune the part `sparsity` of the prunable weights by the end of epoch `by_epoch`, along a cubic ramp.
 
+    What is below the `hard_threshold` of `SpikeAndSlab` goes besides; with `hard_threshold=0` the part is met to within
+    one group.
+
     `s(t) = sparsity * (1 - (1 - t)^3)`, where t goes from 0 at the end of the warm-up to 1 at `by_epoch`: fast at
     first, when there is much to spare (dynamic pruning with feedback, Lin et al. 2020).
 

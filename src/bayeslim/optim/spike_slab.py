@@ -11,16 +11,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bayeslim.optim.carried_state import carry_state_
+from bayeslim.optim.decays import check_decays, decays_of
 from bayeslim.optim.groups import Group, check_group, prunable_layers
 from bayeslim.optim.layer_masks import LayerMasks
 from bayeslim.optim.sparsity_target import SparsityTarget, pruned_part, smallest_level
 
-__all__ = ["SpikeAndSlab"]
+__all__ = ["SpikeAndSlab", "pruner_of"]
 
 MOMENTA = ("momentum_buffer", "exp_avg", "momentum", "velocity")
 """What optimisers call the state that moves a weight without a gradient."""
 PREFIX = "spike_and_slab."
 """Begins the names of the masks in an optimiser's state."""
+PRUNER = "_bayeslim_pruner"
+"""Where an optimiser holds the one that is attached to it."""
 
 
 class SpikeAndSlab:
@@ -41,7 +45,8 @@ class SpikeAndSlab:
     the next EM step judges the copy, and the largest pruned group of a layer comes back if it is not small. Only one:
     masked weights, to which nothing answers, drift together, and many at once would throw the network over. With a
     `target` the smallest groups beyond `hard_threshold` are masked only: they keep their values in the copy, and any
-    number may come back (Lin et al. 2020). Between steps the network always holds the masked weights.
+    number may come back (Lin et al. 2020). Between steps the network always holds the masked weights; what it is given
+    then, e.g. by `load_state_dict`, is what training goes on from.
 
     Every weight may have further axes in front, those of a stack of networks trained as one. The optimiser's
     `state_dict` carries the masks along, so that a checkpoint of `bl.fit` is complete.
@@ -123,19 +128,9 @@ class SpikeAndSlab:
         """
         if self.optimizer is not None:
             raise ValueError("an optimiser is attached already: make a new SpikeAndSlab for another one")
-        decays = _decays(optimizer)
-        for layer in (part.layer for part in self._parts):
-            if id(layer.weight) not in decays:
-                raise ValueError(
-                    f"`optimizer` does not hold the weight of layer {layer.name!r}: add it, or use `where`"
-                )
-            if decays[id(layer.weight)] > self.spike_decay:
-                raise ValueError(
-                    f"`spike_decay`={self.spike_decay} must exceed the optimiser's weight_decay, which is "
-                    f"{decays[id(layer.weight)]} for layer {layer.name!r}"
-                )
-        for part in self._parts:  # the network may have moved since
-            part.to_(part.layer.weight.device)
+        check_decays(optimizer, [part.layer for part in self._parts], self.spike_decay)
+        for part in self._parts:
+            part.follow_()
         self.optimizer, inner = optimizer, optimizer.step
 
         @functools.wraps(inner)
@@ -153,12 +148,21 @@ class SpikeAndSlab:
             return result
 
         optimizer.step = types.MethodType(step, optimizer)
-        optimizer.register_state_dict_post_hook(self._add_state)
-        optimizer.register_load_state_dict_pre_hook(self._take_state)
+        carry_state_(optimizer, self._parts[0].layer.weight, PREFIX, self.state_dict, self.load_state_dict)
+        vars(optimizer)[PRUNER] = self
         return optimizer
 
     def after_epoch(self, *_: Any) -> None:
-        """Count an epoch, and make an EM step if it is time; what `bl.fit` passes on is not needed."""
+        """Count an epoch, and make an EM step if it is time; what `bl.fit` passes on is not needed.
+
+        Raises:
+            RuntimeError: if no optimiser is attached: its steps would undo the masks.
+        """
+        if self.optimizer is None:
+            raise RuntimeError(
+                "no optimiser is attached, and its steps would undo the masks: call pruner.attach(optimizer); in "
+                "`bl.fit` pass optimizer=lambda groups: pruner.attach(torch.optim.Adam(groups))"
+            )
         self.epoch += 1
         if self.epoch > self.warm_up and (self.epoch - self.warm_up - 1) % self.every == 0:
             self.update_()
@@ -167,6 +171,7 @@ class SpikeAndSlab:
     def update_(self) -> None:
         """One EM step: judge all groups by the weights as they are."""
         for part in self._parts:
+            part.follow_()
             part.spike.copy_(part.layer.mean_square(part.weight, self.group) < self.soft_threshold)
         asked = 0.0 if self.target is None else self.target.at(self.epoch, self.warm_up)
         small = self._judged(0.0)
@@ -183,9 +188,21 @@ class SpikeAndSlab:
         """The hard mask of every layer by name, 1 where a weight stays: what `set_masks_` of `bl.pruning` takes."""
         return {part.layer.name: part.kept.to(part.weight.dtype) for part in self._parts}
 
+    def take_masks_(self) -> None:
+        """Take the masks from the network: what is zero there counts as pruned, all else does not.
+
+        For weights of another time, e.g. when training has gone back to its best epoch.
+        """
+        for part in self._parts:
+            part.kept.copy_(part.layer.weight.detach() != 0)
+
     def sparsity(self) -> float:
         """The part of the prunable weights that is set to zero."""
         return pruned_part([part.kept for part in self._parts])
+
+    def reached(self) -> bool:
+        """Whether as much is pruned as the target asks for in the end; always without a target."""
+        return self.target is None or self.sparsity() >= self.target.sparsity
 
     def state_dict(self) -> dict[str, Any]:
         """Epoch and masks (and the dense weights): with model and optimiser, all that resuming takes."""
@@ -208,26 +225,6 @@ class SpikeAndSlab:
             tensor.copy_(state["tensors"][name])
         for part in self._parts:
             part.mask_weight_()
-
-    def _add_state(self, optimizer: torch.optim.Optimizer, state_dict: dict[str, Any]) -> None:
-        """Let the optimiser's state carry the masks, for checkpoints that hold network and optimiser alone."""
-        numbers = [p for group in optimizer.param_groups for p in group["params"]]
-        first, *_ = (i for i, p in enumerate(numbers) if p is self._parts[0].layer.weight)
-        state = self.state_dict()
-        entry = state_dict["state"].get(first, {}) | {f"{PREFIX}{name}": t for name, t in state["tensors"].items()}
-        state_dict["state"] = state_dict["state"] | {first: entry | {f"{PREFIX}epoch": state["epoch"]}}
-
-    def _take_state(self, optimizer: torch.optim.Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """Load the masks out of an optimiser's state, and hand on what is the optimiser's own."""
-        rest: dict[int, dict[str, Any]] = {}
-        for number, entry in state_dict["state"].items():
-            own = {name: value for name, value in entry.items() if not name.startswith(PREFIX)}
-            found = {name.removeprefix(PREFIX): value for name, value in entry.items() if name.startswith(PREFIX)}
-            if found:
-                self.load_state_dict({"epoch": found.pop("epoch"), "tensors": found})
-            if own:
-                rest[number] = own
-        return state_dict | {"state": rest}
 
     @property
     def _hard_groups(self) -> tuple[Group, ...]:
@@ -266,10 +263,11 @@ class SpikeAndSlab:
     @torch.no_grad()
     def _before_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Put the dense weights in, and add what the spike decays more to the gradient."""
-        decays, scale = _decays(optimizer), getattr(optimizer, "grad_scale", None)  # that of a torch.amp.GradScaler
+        decays, scale = decays_of(optimizer), getattr(optimizer, "grad_scale", None)  # that of a torch.amp.GradScaler
         for part in self._parts:
             layer, weight = part.layer, part.layer.weight
             if part.dense is not None:
+                part.follow_()
                 weight.copy_(part.dense)
             if weight.grad is not None:
                 extra = (self.spike_decay - decays[id(weight)]) * (1.0 if scale is None else scale)
@@ -294,6 +292,6 @@ class SpikeAndSlab:
                     momentum.mul_(part.kept)
 
 
-def _decays(optimizer: torch.optim.Optimizer) -> dict[int, float]:
-    """The weight decay of every parameter by its id."""
-    return {id(p): group.get("weight_decay", 0.0) for group in optimizer.param_groups for p in group["params"]}
+def pruner_of(optimizer: torch.optim.Optimizer) -> SpikeAndSlab | None:
+    """The one that `SpikeAndSlab.attach` attached to an optimiser, if any."""
+    return vars(optimizer).get(PRUNER)

@@ -86,6 +86,7 @@ def predict_by_networks(
     x: Tensor | Gaussian,
     likelihood: Likelihood,
     room: float,
+    own: Callable[[int], Likelihood] | None = None,
 ) -> Prediction:
     """Run every block of a batch through one group of networks after the other, and accumulate their moments.
 
@@ -99,10 +100,11 @@ def predict_by_networks(
         x: the batch.
         likelihood: turns outputs into conditionals.
         room: keep every sample as well while they are at most this many numbers.
+        own: the likelihood of a network by its number, where they differ.
     """
     rows = _alone(x) if size == 1 else max(1, _times(ROWS_AT_ONCE, x) // size)
     parts = [x] if size == 1 else _blocks(x, rows)  # moments of one network are few: all of the batch at once
-    streams = [StreamingMoments(likelihood, room * len(part) / len(x)) for part in parts]
+    streams = [StreamingMoments(likelihood, room * len(part) / len(x), own) for part in parts]
     for group in networks:
         for part, stream in zip(parts, streams, strict=True):
             outputs = [over_samples(partial(run, block), group) for block in _blocks(part, rows)]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
@@ -151,7 +152,8 @@ def predict_batch(
     """Predict one batch with the estimators as they are set, keeping samples while there is room."""
     if isinstance(model, Replay):
         size = together(model.count, model.shapes, certain(x))
-        return predict_by_networks(model.outputs, model.groups(size), size, x, likelihood, room)
+        own = partial(model.likelihood, likelihood) if any(True for _ in likelihood.parameters()) else None
+        return predict_by_networks(model.outputs, model.groups(size), size, x, likelihood, room, own)
     stream = StreamingMoments(likelihood, room)
     if method in ("moments", "taylor"):
         output: Any = model(x)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -21,10 +23,12 @@ class StreamingMoments:
     Args:
         likelihood: turns outputs into conditionals.
         room: keep every sample as well while they are at most this many numbers; drop all beyond it.
+        own: the likelihood of a sample by its number, where they differ.
     """
 
-    def __init__(self, likelihood: Likelihood, room: float) -> None:
+    def __init__(self, likelihood: Likelihood, room: float, own: Callable[[int], Likelihood] | None = None) -> None:
         self.likelihood = likelihood
+        self.own = own
         self.room = room
         self.count = 0
         self.mean = self.squares = self.variance = self.entropy = torch.zeros(())
@@ -32,7 +36,7 @@ class StreamingMoments:
 
     def add(self, outputs: Tensor) -> None:
         """Take in a chunk of outputs, samples first."""
-        conditional = self.likelihood.conditional(outputs.float() if _is_half(outputs) else outputs)
+        conditional = self._conditional(outputs.float() if _is_half(outputs) else outputs)
         count = len(outputs)
         total = self.count + count
         mean = conditional.mean.mean(0)
@@ -48,6 +52,12 @@ class StreamingMoments:
             self.kept.append(conditional)
         else:
             self.kept.clear()
+
+    def _conditional(self, outputs: Tensor) -> Conditional:
+        if self.own is None:
+            return self.likelihood.conditional(outputs)
+        each = [self.own(number).conditional(output) for number, output in enumerate(outputs, self.count)]
+        return Conditional(*map(torch.stack, zip(*each, strict=True)))
 
     def prediction(self) -> Prediction:
         """The prediction so far. Variances divide by the number of samples, so that they add up."""

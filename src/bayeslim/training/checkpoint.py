@@ -44,6 +44,8 @@ class RunState:
     """Settings that a resumed run must share."""
     scaler: dict[str, Any] = field(default_factory=dict)
     """State of the gradient scaler under float16."""
+    run: str | None = None
+    """Tells this run from all others, also after it was resumed; None in checkpoints of old."""
 
 
 def checkpoint_file(folder: Path) -> Path:
@@ -110,6 +112,7 @@ def save_checkpoint(
         "best_epoch": state.best_epoch,
         "settings": state.settings,
         "scaler": state.scaler,
+        "run": state.run,
         "trained": _trained(model, likelihood, optimizer),
         "optimizer": scalars,
     }
@@ -194,6 +197,7 @@ def load_checkpoint_(
         best=sharded_as(prefixed("model", own), best),
         settings=facts["settings"],
         scaler=facts["scaler"],
+        run=facts.get("run"),
     )
 
 

@@ -49,6 +49,7 @@ def check_facts(facts: Mapping[str, Any], file: Path) -> None:
             "epoch": facts["epoch"] >= 0 and facts["best_epoch"] >= 0,
             "history": all(isinstance(record, dict) for record in facts["history"]),
             "trained": all(isinstance(name, str) for name in facts["trained"]),
+            "run": isinstance(facts.get("run"), str | None),  # old ones have none
             "scaler": facts["scaler"].keys() in (set(), SCALER) and all(map(_is_number, facts["scaler"].values())),
         }
         wrong = [name for name, right in parts.items() if not right]

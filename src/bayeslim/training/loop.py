@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
@@ -19,14 +20,17 @@ from bayeslim.divergence import is_sharded
 from bayeslim.estimators import mean_only
 from bayeslim.likelihoods.base import Likelihood, likelihood_of, remember_likelihood_
 from bayeslim.optim.param_groups import merged, param_groups
+from bayeslim.optim.spike_slab import pruner_of
 from bayeslim.predictive.evaluate import evaluate
 from bayeslim.predictive.inputs import device_of
+from bayeslim.predictive.snapshots import in_run
 from bayeslim.pruning.sparsity import named_sparsity
 from bayeslim.randomness import check_seed, derived_seed, seeded
-from bayeslim.saving import prefixed, unprefixed
 from bayeslim.schedules import Progress, Schedule
+from bayeslim.training.arguments import EpochHook, OptimizerFactory, check_counts, check_kinds, plain_integer
 from bayeslim.training.batches import Batch, Batches, make_batches
 from bayeslim.training.checkpoint import RunState, checkpoint_file, load_checkpoint_, save_checkpoint
+from bayeslim.training.early_stopping import note_best, patience_over, restore_best_
 from bayeslim.training.elbo import KLScaling
 from bayeslim.training.history import History
 from bayeslim.training.interrupts import stop_between_steps
@@ -38,9 +42,6 @@ from bayeslim.training.step import Stepper
 from bayeslim.using import using
 
 __all__ = ["check_counts", "fit"]
-
-OptimizerFactory = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
-EpochHook = Callable[[nn.Module, torch.optim.Optimizer, Progress], None]
 
 
 def fit(
@@ -106,7 +107,8 @@ def fit(
         validation: (x, y), a Dataset or a DataLoader to score after every epoch.
         validation_samples: posterior samples for that; 0 scores the posterior mean.
         patience: stop after this many epochs without a better validation nll; either way the network ends
-            as it was at its best.
+            as it was at its best. Pre-training does not count, nor do epochs before a `SpikeAndSlab` has reached
+            its target.
         clip_norm: clip the norm of the whole gradient to this.
         accumulate: batches per optimiser step.
         after_epoch: called with the model, the optimiser and the progress of its last step after every epoch,
@@ -138,13 +140,15 @@ def fit(
         >>> history = bl.fit(model, (x, y), likelihood=bl.Categorical(), epochs=20,
         ...                  kl_schedule=bl.schedules.warmup_linear(5, 15), seed=0)
     """
-    check_counts(epochs=epochs, accumulate=accumulate, samples=samples, keep=keep)
+    check_kinds(model, optimizer, after_epoch)
+    epochs, accumulate, samples, keep = check_counts(epochs=epochs, accumulate=accumulate, samples=samples, keep=keep)
+    batch_size, num_data, seed = plain_integer(batch_size), plain_integer(num_data), plain_integer(seed)
     if not 0 <= pretrain_epochs <= epochs:
         raise ValueError(f"`pretrain_epochs` must lie in [0, epochs={epochs}], got {pretrain_epochs}")
     if patience is not None and validation is None:
         raise ValueError("`patience` needs `validation` data to judge by: pass validation=(x, y)")
     if patience is not None:
-        check_counts(patience=patience)
+        (patience,) = check_counts(patience=patience)
     if clip_norm is not None and not clip_norm > 0:
         raise ValueError(f"`clip_norm` must be positive, got {clip_norm}: pass e.g. 1.0, or None")
     if autocast not in (None, torch.bfloat16, torch.float16):
@@ -190,12 +194,13 @@ def fit(
     }
     state = _begin(stepper, folder, resume, seed, settings)
     remember_likelihood_(model, likelihood)
+    pruner = pruner_of(stepper.optimizer)
     steps, modes = math.ceil(len(batches) / accumulate), TrainingModes(model)
 
     bar = progress_bar(progress and ranks.first, state.epoch, epochs, steps)
-    with seeded(0), stop_between_steps() as stop, ranks.explained(), bar as advance:
+    with seeded(0), in_run(model, state.run), stop_between_steps() as stop, ranks.explained(), bar as advance:
         check = ranks.checker(stop)
-        while state.epoch < epochs and not _patience_over(state, patience):
+        while state.epoch < epochs and not patience_over(state, patience):
             epoch, pretraining = state.epoch, state.epoch < pretrain_epochs
             torch.manual_seed(derived_seed(state.seed, epoch))
             batches.begin(epoch)
@@ -222,13 +227,12 @@ def fit(
             state.epoch += 1
             state.history.records.append(record)
             state.scaler = stepper.scaler.state_dict()
-            if patience is not None and not pretraining:
-                _note_best(state, model, likelihood, record["validation_nll"])
+            if patience is not None and not pretraining and (pruner is None or pruner.reached()):
+                note_best(state, model, likelihood, record["validation_nll"])
             _save(folder, stepper, state, keep)
     modes.restore_()
     if patience is not None and state.best:
-        model.load_state_dict(unprefixed("model", state.best))
-        likelihood.load_state_dict(unprefixed("likelihood", state.best))
+        restore_best_(state, model, likelihood, pruner)
     return state.history
 
 
@@ -252,7 +256,7 @@ def _begin(stepper: Stepper, folder: Path | None, resume: bool, seed: int | None
             state.history.write(folder / "history.jsonl")  # a kill may have come between the two files
         return state
     chosen = ranks.from_first(lambda: int(torch.randint(2**31, ())) if seed is None else seed)
-    state = RunState(chosen, settings=settings)
+    state = RunState(chosen, settings=settings, run=ranks.from_first(lambda: secrets.token_hex(8)))
     _save(folder, stepper, state)
     return state
 
@@ -277,21 +281,3 @@ def _grouped(batches: Batches, size: int) -> Iterator[list[Batch]]:
     iterator = iter(batches)
     while group := list(itertools.islice(iterator, size)):
         yield group
-
-
-def _note_best(state: RunState, model: nn.Module, likelihood: Likelihood, score: float) -> None:
-    if state.best_score is None or score < state.best_score:
-        state.best_score, state.best_epoch = score, state.epoch
-        both = prefixed("model", model.state_dict()) | prefixed("likelihood", likelihood.state_dict())
-        state.best = {name: value.detach().clone() for name, value in both.items()}
-
-
-def _patience_over(state: RunState, patience: int | None) -> bool:
-    return patience is not None and state.best_epoch > 0 and state.epoch - state.best_epoch >= patience
-
-
-def check_counts(**counts: int) -> None:
-    """Raise ValueError for a count, named as the argument it came in, that is no positive integer."""
-    for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"`{name}` must be a positive integer, got {value!r}")
