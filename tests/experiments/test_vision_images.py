@@ -41,6 +41,27 @@ def test_without_variations_a_batch_is_its_rows() -> None:
     assert x.is_contiguous(memory_format=torch.channels_last)
 
 
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_every_piece_that_a_crop_can_cut_occurs_and_nothing_else(mirrored: bool) -> None:
+    some = images(1, crop=3, mirrored=mirrored)  # out of 5 x 4
+    whole = replace(some, crop=0).plain()[0][0]
+    pieces = [whole[:, top : top + 3, left : left + 3] for top in range(3) for left in range(2)]
+    pieces += [piece.flip(-1) for piece in pieces] if mirrored else []
+    torch.manual_seed(0)
+    found = some.varied(torch.zeros(1500, dtype=torch.long))[0]
+    counts = [int((found == piece).flatten(1).all(1).sum()) for piece in pieces]
+    assert sum(counts) == 1500
+    expected = 1500 / len(counts)
+    assert all(abs(count - expected) < 5 * expected**0.5 for count in counts)
+    torch.testing.assert_close(some.plain()[0][0], whole[:, 1:4, 0:3])
+
+
+@pytest.mark.parametrize("options", [{"crop": 5}, {"crop": 3, "padding": 1}])
+def test_a_crop_that_does_not_fit_is_refused(options: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="`crop` must be 0, or no larger than an image and without `padding`"):
+        images(**options)
+
+
 @pytest.mark.parametrize(("padding", "mirrored"), [(0, True), (1, False), (1, True), (2, True)])
 def test_every_crop_and_mirror_image_occurs_and_nothing_else(padding: int, mirrored: bool) -> None:
     some = images(1, padding=padding, mirrored=mirrored)

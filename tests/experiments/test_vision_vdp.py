@@ -16,11 +16,12 @@ from bayeslim.experiments import experiment
 from bayeslim.experiments.vision import vdp_cifar
 from bayeslim.experiments.vision.vdp import Vdp
 from bayeslim.experiments.vision.vdp_cifar import VdpCifar
+from bayeslim.experiments.vision.vdp_imagenet import VdpImagenet
 from bayeslim.experiments.vision.vdp_table import table
 from bayeslim.experiments.vision.vdp_vit import VdpVit
 from bayeslim.gaussian import Gaussian
 
-KINDS: list[type[Vdp]] = [VdpCifar, VdpVit]
+KINDS: list[type[Vdp]] = [VdpCifar, VdpVit, VdpImagenet]
 
 
 @pytest.fixture(scope="module", params=KINDS, ids=lambda kind: kind.name)
@@ -29,7 +30,7 @@ def record(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def test_the_record(record: dict[str, Any]) -> None:
-    methods = {"vdp-cifar": ["det", "bbb", "vdp"], "vdp-vit": ["det", "vdp"]}[record["experiment"]]
+    methods = ["det", "bbb", "vdp"] if record["experiment"] == "vdp-cifar" else ["det", "vdp"]
     assert [run["method"] for run in record["runs"]] == record["config"]["methods"] == methods
     for run in record["runs"]:
         assert [point["snr"] for point in run["noise"]] == [-6, -3, 1, 5, 10, 20, 40]

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bayeslim.models import resnet18, resnet34, resnet_k_tied
+from bayeslim.models import resnet18, resnet34, resnet50, resnet_k_tied
 from bayeslim.models.resnet import BasicBlock, PreActivationBlock
 
 from .checks import (
@@ -40,6 +40,7 @@ def test_counts() -> None:
     # Of the widely used CIFAR implementations of both networks.
     assert parameters(resnet18) == 11_173_962
     assert parameters(resnet34) == 21_282_122
+    assert parameters(resnet50) == 25_557_032  # torchvision's
     assert parameters(lambda: resnet34(classes=100)) == 21_282_122 + 90 * 513
 
 
@@ -100,6 +101,7 @@ def test_shapes() -> None:
     x = image(2, 3, 32, 32)
     assert small()(x).shape == (2, 10)
     assert resnet34(classes=7, width=4)(x).shape == (2, 7)
+    assert resnet50(classes=7, width=4)(x).shape == (2, 7)
     assert small().eval()(x[:1, :, :5, :9]).shape == (1, 10)
     assert small().get_submodule("blocks")(torch.zeros(2, 4, 32, 32)).shape == (2, 32, 4, 4)
     assert resnet_k_tied(classes=7)(x).shape == (2, 7)

@@ -45,6 +45,7 @@ CASES: dict[str, Case] = {
     "cnn_k_tied": Case(models.cnn_k_tied, noise(2, 3, 32, 32), CLASSES, (100,), 40),
     "vgg_like": Case(lambda: models.vgg_like(width=1 / 16), noise(2, 3, 32, 32), CLASSES, (10,)),
     "resnet18": Case(lambda: models.resnet18(width=4), noise(2, 3, 8, 8), CLASSES, (10,)),
+    "resnet50": Case(lambda: models.resnet50(10, width=2), noise(2, 3, 40, 40), CLASSES, (10,)),
     "resnet34": Case(lambda: models.resnet34(width=2), noise(2, 3, 8, 8), CLASSES, (10,)),
     "resnet_k_tied": Case(models.resnet_k_tied, noise(1, 3, 32, 32), CLASSES, (10,), 20, 0.01),
     "LSTMClassifier": Case(lambda: models.LSTMClassifier(20, 6, 5), tokens(3, 7), PIXELS, (1,), 1000, 0.3),

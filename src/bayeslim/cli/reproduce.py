@@ -32,6 +32,10 @@ EXPERIMENTS: dict[str, tuple[str, str]] = {
         "bayeslim.experiments.vision.samplers",
         "the same with ResNet-18 on CIFAR-10, table 1 of the paper",
     ),
+    "samplers-imagenet": (
+        "bayeslim.experiments.vision.samplers_imagenet",
+        "the same with ResNet-50 on ImageNet, table 3, a recipe",
+    ),
     "sparse-vd": (
         "bayeslim.experiments.sparse_vd",
         "Sparse VD, ARD and Gamma: LeNets on MNIST, VGG on CIFAR-10 (arXiv 1701.05369, 1811.00596)",
@@ -39,6 +43,7 @@ EXPERIMENTS: dict[str, tuple[str, str]] = {
     "vdp": ("bayeslim.experiments.vdp", "mean and variance in one pass (VDP++) on MNIST"),
     "vdp-cifar": ("bayeslim.experiments.vision.vdp_cifar", "the same with ResNet-18 on CIFAR-10"),
     "vdp-vit": ("bayeslim.experiments.vision.vdp_vit", "the same with a small vision transformer on MNIST"),
+    "vdp-imagenet": ("bayeslim.experiments.vision.vdp_imagenet", "the same with ViT-S/16 on ImageNet, a recipe"),
     "variable-selection": ("bayeslim.experiments.variable_selection", "which inputs matter, on sparse functions"),
 }
 """Experiment -> its module, whose `main` takes the arguments, and what it is."""

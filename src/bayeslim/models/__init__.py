@@ -11,6 +11,7 @@ from bayeslim.models.mlp import ACTIVATIONS as ACTIVATIONS
 from bayeslim.models.mlp import mlp as mlp
 from bayeslim.models.resnet import resnet18 as resnet18
 from bayeslim.models.resnet import resnet34 as resnet34
+from bayeslim.models.resnet import resnet50 as resnet50
 from bayeslim.models.resnet import resnet_k_tied as resnet_k_tied
 from bayeslim.models.transformer import TransformerClassifier as TransformerClassifier
 from bayeslim.models.vgg import vgg_like as vgg_like
@@ -32,6 +33,7 @@ __all__ = [
     "mlp",
     "resnet18",
     "resnet34",
+    "resnet50",
     "resnet_k_tied",
     "vgg_like",
     "vit_s16",

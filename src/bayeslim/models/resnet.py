@@ -1,4 +1,4 @@
-"""Residual networks for 32x32 images."""
+"""Residual networks, for images of 32x32 and of 224x224 pixels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-__all__ = ["BasicBlock", "PreActivationBlock", "resnet18", "resnet34", "resnet_k_tied"]
+__all__ = ["BasicBlock", "Bottleneck", "PreActivationBlock", "resnet18", "resnet34", "resnet50", "resnet_k_tied"]
 
 
 class BasicBlock(nn.Module):
@@ -45,6 +45,45 @@ class BasicBlock(nn.Module):
         """Apply the block."""
         hidden = torch.relu(self.norm1(self.conv1(x)))
         return torch.relu(torch.add(self.norm2(self.conv2(hidden)), self.shortcut(x)))
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3 and 1x1 convolutions, narrow in the middle, and a shortcut as in `BasicBlock`.
+
+    The stride is that of the 3x3 convolution (Goyal et al. 2017 and torchvision; He et al. 2016 had it in the first).
+
+    Args:
+        channels: channels of the input.
+        middle: channels of the first two convolutions; the output has four times as many.
+        stride: of the second convolution and the shortcut.
+
+    Shape:
+        (batch, channels, height, width) -> (batch, 4 * middle, height / stride, width / stride)
+
+    Example:
+        >>> Bottleneck(8, 4, stride=2)(torch.zeros(2, 8, 6, 6)).shape
+        torch.Size([2, 16, 3, 3])
+    """
+
+    def __init__(self, channels: int, middle: int, stride: int = 1) -> None:
+        super().__init__()
+        out = 4 * middle
+        self.conv1 = nn.Conv2d(channels, middle, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(middle)
+        self.conv2 = nn.Conv2d(middle, middle, 3, stride, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(middle)
+        self.conv3 = nn.Conv2d(middle, out, 1, bias=False)
+        self.norm3 = nn.BatchNorm2d(out)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or channels != out:
+            projection = nn.Conv2d(channels, out, 1, stride, bias=False)
+            self.shortcut = nn.Sequential(projection, nn.BatchNorm2d(out))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the block."""
+        hidden = torch.relu(self.norm1(self.conv1(x)))
+        hidden = torch.relu(self.norm2(self.conv2(hidden)))
+        return torch.relu(torch.add(self.norm3(self.conv3(hidden)), self.shortcut(x)))
 
 
 class PreActivationBlock(nn.Module):
@@ -121,6 +160,43 @@ def resnet34(classes: int = 10, width: int = 64) -> nn.Sequential:
         torch.Size([2, 10])
     """
     return _resnet((3, 4, 6, 3), classes, width)
+
+
+def resnet50(classes: int = 1000, width: int = 64) -> nn.Sequential:
+    """ResNet-50 for ImageNet: a 7x7 stem and pooling, each of stride 2, then [3, 4, 6, 3] bottlenecks.
+
+    Stages of `width` x (4, 8, 16, 32) channels with strides 1, 2, 2, 2; global average; linear (He et al. 2016). The
+    network of Ke & Fan 2022 for ImageNet; 25 557 032 parameters.
+
+    Args:
+        classes: number of outputs.
+        width: channels of the stem.
+
+    Shape:
+        (batch, 3, height, width) -> (batch, classes); meant for 224x224, works for any size
+
+    Example:
+        >>> resnet50(classes=5, width=4)(torch.zeros(2, 3, 64, 64)).shape
+        torch.Size([2, 5])
+    """
+    blocks: list[nn.Module] = []
+    channels = width
+    for stage, depth in enumerate((3, 4, 6, 3)):
+        for position in range(depth):
+            blocks.append(Bottleneck(channels, width * 2**stage, 2 if stage > 0 and position == 0 else 1))
+            channels = 4 * width * 2**stage
+    return nn.Sequential(
+        OrderedDict[str, nn.Module](
+            stem=nn.Conv2d(3, width, 7, 2, padding=3, bias=False),
+            norm=nn.BatchNorm2d(width),
+            relu=nn.ReLU(),
+            shrink=nn.MaxPool2d(3, 2, padding=1),
+            blocks=nn.Sequential(*blocks),
+            pool=nn.AdaptiveAvgPool2d(1),
+            flatten=nn.Flatten(),
+            head=nn.Linear(channels, classes),
+        )
+    )
 
 
 def resnet_k_tied(classes: int = 10) -> nn.Sequential:

@@ -139,4 +139,10 @@ CIFAR: tuple[Entry, ...] = (
         cifar,
         cifar_long_notes,
     ),
+    Entry(
+        "samplers_imagenet",
+        "Snapshots and pruning: ResNet-50 on ImageNet",
+        "bayeslim reproduce samplers-imagenet --root DATA --device cuda",
+        cifar_table,
+    ),
 )

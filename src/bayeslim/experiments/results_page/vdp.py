@@ -249,4 +249,10 @@ DEEP: tuple[Entry, ...] = (
         vit,
         vit_notes,
     ),
+    Entry(
+        "vdp_imagenet",
+        "VDP++: ViT-S/16 on ImageNet",
+        "bayeslim reproduce vdp-imagenet --root DATA --device cuda",
+        deep_table,
+    ),
 )

@@ -1,4 +1,4 @@
-"""Images that lie on the device as bytes, and become varied, standardised batches there."""
+"""Images as bytes, which become varied, standardised batches on the device."""
 
 from __future__ import annotations
 
@@ -23,15 +23,17 @@ CIFAR10 = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 class Images:
     """Labelled images on one device.
 
-    A batch is made by a few operations on the device, which a CUDA graph can hold: nothing is read from the host.
+    Where the pixels lie there too, a batch is made by a few operations on the device, which a CUDA graph can hold.
+    Pixels that are too many for it may lie elsewhere, in a file that is mapped into memory for one.
 
     Args:
         pixels: (count, height, width, channels), bytes.
-        labels: (count,), integers.
+        labels: (count,), integers, on the device.
         centre: (channels,), subtracted from pixels in [0, 1].
         spread: (channels,), by which they are then divided.
         padding: black pixels around an image, out of which `varied` cuts one of the old size at a random place.
         mirrored: whether `varied` mirrors half of the images.
+        crop: side of the square that `varied` cuts out at a random place, `plain` in the middle; 0 takes all.
 
     Example:
         >>> x, y = images.varied(torch.arange(128, device=images.labels.device))
@@ -43,6 +45,12 @@ class Images:
     spread: Tensor
     padding: int = 0
     mirrored: bool = False
+    crop: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what does not fit."""
+        if self.crop and (self.padding or self.crop > min(self.pixels.shape[1:3])):
+            raise ValueError(f"`crop` must be 0, or no larger than an image and without `padding`, got {self.crop}")
 
     def __len__(self) -> int:
         """The number of images."""
@@ -50,12 +58,17 @@ class Images:
 
     @property
     def device(self) -> torch.device:
-        """Where they lie."""
-        return self.pixels.device
+        """Where batches lie."""
+        return self.labels.device
 
     def plain(self) -> tuple[Tensor, Tensor]:
         """All images (count, channels, height, width), channels last, as they are, and their labels."""
-        return self._standardised(self.pixels), self.labels
+        _, height, width, _ = self.pixels.shape
+        top, left = ((size - self.crop) // 2 if self.crop else 0 for size in (height, width))
+        middle = self.pixels[:, top : height - top, left : width - left]
+        if self.crop:
+            middle = middle[:, : self.crop, : self.crop]
+        return self._standardised(middle.to(self.device)), self.labels
 
     def varied(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The images of these rows, each cropped and mirrored at random, and their labels.
@@ -66,21 +79,27 @@ class Images:
         Returns:
             Images (batch, channels, height, width), channels last, and labels (batch,).
         """
-        _, height, width, _ = self.pixels.shape
+        _, *sides, _ = self.pixels.shape
+        height, width = (self.crop or side for side in sides)
         down, along = (torch.arange(size, device=rows.device).expand(len(rows), -1) for size in (height, width))
         if self.mirrored:
             mirrored = torch.rand(len(rows), 1, device=rows.device) < 0.5
             along = torch.where(mirrored, width - 1 - along, along)
+        if self.crop:
+            spare = [torch.randint(side - self.crop + 1, (len(rows), 1), device=rows.device) for side in sides]
+            down, along = down + spare[0], along + spare[1]
         if self.padding == 0:
-            return self._standardised(self.pixels[rows[:, None, None], down[:, :, None], along[:, None]]), self.labels[
-                rows
-            ]
+            return self._standardised(self._at(rows, down, along)), self.labels[rows]
         shifts = torch.randint(-self.padding, self.padding + 1, (2, len(rows), 1), device=rows.device)
         down, along = down + shifts[0], along + shifts[1]
         inside = ((down >= 0) & (down < height))[:, :, None] & ((along >= 0) & (along < width))[:, None]
         down, along = down.clamp(0, height - 1), along.clamp(0, width - 1)
-        cut = self.pixels[rows[:, None, None], down[:, :, None], along[:, None]]
-        return self._standardised(cut * inside[..., None]), self.labels[rows]
+        return self._standardised(self._at(rows, down, along) * inside[..., None]), self.labels[rows]
+
+    def _at(self, rows: Tensor, down: Tensor, along: Tensor) -> Tensor:
+        """Pixels of images at places of their own, on the device."""
+        places = (rows[:, None, None], down[:, :, None], along[:, None])
+        return self.pixels[tuple(place.to(self.pixels.device) for place in places)].to(rows.device)
 
     def _standardised(self, pixels: Tensor) -> Tensor:
         return ((pixels.float() / 255 - self.centre) / self.spread).permute(0, 3, 1, 2)

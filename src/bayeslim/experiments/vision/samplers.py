@@ -65,9 +65,6 @@ TOLERANCE = {"accuracy %": 0.5}
 """Of a run of 200 epochs: 2.5 standard errors of an accuracy near 95 % on 10 000 images."""
 
 
-CLASSES = 10
-
-
 @dataclass(frozen=True)
 class Method:
     """How a network is trained."""
@@ -98,6 +95,8 @@ class Samplers(ImageExperiment):
     tolerance: ClassVar[dict[str, float]] = TOLERANCE
     settings: ClassVar[tuple[str, ...]] = ("lr", "sgd_lr", "cycles", "per_cycle", "width")
     known: ClassVar[tuple[str, ...]] = tuple(METHODS)
+    burn_in: ClassVar[int] = 0
+    """Cycles without snapshots."""
 
     methods: tuple[str, ...] = tuple(METHODS)
     seeds: tuple[int, ...] = (0,)
@@ -116,6 +115,15 @@ class Samplers(ImageExperiment):
     per_cycle: int = 3
     spike_decay: float = 1e-3
     soft_threshold: float = 1e-4
+
+    @property
+    def outputs(self) -> int:
+        """Classes of the network."""
+        return 10
+
+    def network(self) -> nn.Module:
+        """The plain network."""
+        return bl.models.resnet18(self.outputs, self.width)
 
     @property
     def last_cycle(self) -> int:
@@ -138,15 +146,16 @@ class Samplers(ImageExperiment):
         """Scores of all snapshots together, of each, and of the last network; sparsity of its kernels."""
         plan, (x, y) = METHODS[method], data.test.plain()
         with seeded(seed):
-            model = bl.models.resnet18(width=self.width).to(x.device)
+            model = self.network().to(x.device)
         optimizer = self.optimizer(plan, model, len(data.train), seed)
         pruner = None if plan.sparsity is None else self.pruner(plan, model)
         if pruner is not None:
             pruner.attach(optimizer)
         cycles = self.cycles if plan.cyclical else 1
-        first = 0 if pruner is None else self.last_cycle
+        burn_in = self.burn_in * self.epochs // self.cycles if plan.cyclical else 0
+        first = burn_in if pruner is None else self.last_cycle
         samples_now = sampling_epochs(cycles, self.per_cycle if plan.cyclical else 1)
-        collected = Collected(cycles * self.per_cycle, len(y), CLASSES).to(x.device)
+        collected = Collected(cycles * self.per_cycle, len(y), self.outputs).to(x.device)
 
         def after_epoch(progress: Progress) -> None:
             if pruner is not None:

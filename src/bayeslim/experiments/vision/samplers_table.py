@@ -50,6 +50,6 @@ def table(record: dict[str, Any]) -> str:
             gap = sum(run["accuracy"] for run in runs) / len(runs) - paper[name]
             near.append(f"{name} {gap:+.2f}{'' if gap >= -record['tolerance']['accuracy %'] else ' (below)'}")
     how = f"{config['epochs']} epochs in {config['cycles']} cycles, batches of {config['batch_size']}, learning rate "
-    how += f"{config['lr']:g}; the paper has 200, 4, 64 and 1."
+    how += f"{config['lr']:g}; the paper has {record['paper'].get('epochs, cycles', '200, 4, 64 and 1')}."
     tolerance = record["tolerance"]["accuracy %"]
     return "\n".join([*lines, "", how, f"Points over the paper, {tolerance} less allowed: {', '.join(near)}."])
