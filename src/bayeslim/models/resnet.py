@@ -36,10 +36,7 @@ class BasicBlock(nn.Module):
         self.norm1 = nn.BatchNorm2d(out)
         self.conv2 = nn.Conv2d(out, out, 3, padding=1, bias=False)
         self.norm2 = nn.BatchNorm2d(out)
-        self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or channels != out:
-            projection = nn.Conv2d(channels, out, 1, stride, bias=False)
-            self.shortcut = nn.Sequential(projection, nn.BatchNorm2d(out))
+        self.shortcut = _shortcut(channels, out, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the block."""
@@ -74,10 +71,7 @@ class Bottleneck(nn.Module):
         self.norm2 = nn.BatchNorm2d(middle)
         self.conv3 = nn.Conv2d(middle, out, 1, bias=False)
         self.norm3 = nn.BatchNorm2d(out)
-        self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or channels != out:
-            projection = nn.Conv2d(channels, out, 1, stride, bias=False)
-            self.shortcut = nn.Sequential(projection, nn.BatchNorm2d(out))
+        self.shortcut = _shortcut(channels, out, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the block."""
@@ -179,19 +173,14 @@ def resnet50(classes: int = 1000, width: int = 64) -> nn.Sequential:
         >>> resnet50(classes=5, width=4)(torch.zeros(2, 3, 64, 64)).shape
         torch.Size([2, 5])
     """
-    blocks: list[nn.Module] = []
-    channels = width
-    for stage, depth in enumerate((3, 4, 6, 3)):
-        for position in range(depth):
-            blocks.append(Bottleneck(channels, width * 2**stage, 2 if stage > 0 and position == 0 else 1))
-            channels = 4 * width * 2**stage
+    blocks, channels = _stages((3, 4, 6, 3), width, Bottleneck, 4)
     return nn.Sequential(
         OrderedDict[str, nn.Module](
             stem=nn.Conv2d(3, width, 7, 2, padding=3, bias=False),
             norm=nn.BatchNorm2d(width),
             relu=nn.ReLU(),
             shrink=nn.MaxPool2d(3, 2, padding=1),
-            blocks=nn.Sequential(*blocks),
+            blocks=blocks,
             pool=nn.AdaptiveAvgPool2d(1),
             flatten=nn.Flatten(),
             head=nn.Linear(channels, classes),
@@ -236,24 +225,38 @@ def resnet_k_tied(classes: int = 10) -> nn.Sequential:
 
 
 def _resnet(depths: Sequence[int], classes: int, width: int) -> nn.Sequential:
-    blocks: list[nn.Module] = []
-    channels = width
-    for stage, depth in enumerate(depths):
-        out = width * 2**stage
-        for position in range(depth):
-            blocks.append(BasicBlock(channels, out, 2 if stage > 0 and position == 0 else 1))
-            channels = out
+    blocks, channels = _stages(depths, width, BasicBlock, 1)
     return nn.Sequential(
         OrderedDict[str, nn.Module](
             stem=nn.Conv2d(3, width, 3, padding=1, bias=False),
             norm=nn.BatchNorm2d(width),
             relu=nn.ReLU(),
-            blocks=nn.Sequential(*blocks),
+            blocks=blocks,
             pool=nn.AdaptiveAvgPool2d(1),
             flatten=nn.Flatten(),
             head=nn.Linear(channels, classes),
         )
     )
+
+
+def _stages(
+    depths: Sequence[int], width: int, block: type[BasicBlock] | type[Bottleneck], widening: int
+) -> tuple[nn.Sequential, int]:
+    """Blocks of stages, each of twice the channels and half the size of the one before; and the channels at the end."""
+    blocks: list[nn.Module] = []
+    channels = width
+    for stage, depth in enumerate(depths):
+        for position in range(depth):
+            blocks.append(block(channels, width * 2**stage, 2 if stage > 0 and position == 0 else 1))
+            channels = widening * width * 2**stage
+    return nn.Sequential(*blocks), channels
+
+
+def _shortcut(channels: int, out: int, stride: int) -> nn.Module:
+    """The identity, or a projection where the shape changes."""
+    if stride == 1 and channels == out:
+        return nn.Identity()
+    return nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
 
 
 def _keras_norm(channels: int) -> nn.BatchNorm2d:
