@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bayeslim.experiments import experiment
-from bayeslim.experiments.vision import imagenet
+from bayeslim.experiments.vision import imagenet, vdp_imagenet
 from bayeslim.experiments.vision.imagenet import load_imagenet, prepare_imagenet
 from bayeslim.experiments.vision.samplers_imagenet import SamplersImagenet
 from bayeslim.experiments.vision.samplers_table import table
@@ -85,3 +85,10 @@ def test_the_samplers_record(record: dict[str, Any]) -> None:
     assert json.loads(json.dumps(record, allow_nan=False)) == record
     assert "the paper has 200 and 4, it does not say the others." in table(record)
     assert "(73.5)" in table(record)
+
+
+def test_batches_from_files_are_not_replayed_unless_asked_for(tmp_path: Path) -> None:
+    """The command line leaves the recipe's own choice alone: a CUDA graph cannot read files."""
+    out = tmp_path / "out.json"
+    vdp_imagenet.main(["--quick", "--methods", "det", "--out", str(out)])
+    assert json.loads(out.read_text())["config"]["graph"] is False

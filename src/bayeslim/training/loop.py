@@ -41,7 +41,7 @@ from bayeslim.training.sharding import sharded_sparsity, unsharded
 from bayeslim.training.step import Stepper
 from bayeslim.using import using
 
-__all__ = ["check_counts", "fit"]
+__all__ = ["fit"]
 
 
 def fit(

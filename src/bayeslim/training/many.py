@@ -20,11 +20,11 @@ from bayeslim.predictive.inputs import device_of
 from bayeslim.pruning.sparsity import named_sparsity
 from bayeslim.randomness import check_seed, derived_seed, seeded
 from bayeslim.schedules import Progress, Schedule
+from bayeslim.training.arguments import check_counts
 from bayeslim.training.batches import make_batches
 from bayeslim.training.elbo import KLScaling
 from bayeslim.training.history import History
 from bayeslim.training.interrupts import stop_between_steps
-from bayeslim.training.loop import check_counts
 from bayeslim.training.modes import TrainingModes
 from bayeslim.training.progress_bar import progress_bar
 from bayeslim.training.stack import Objective, StackStepper, check_alike

@@ -33,7 +33,7 @@ def command(
         >>> command(Samplers, __doc__, "cifar10/", table, ["--quick"])
     """
     parser = resumable_parser(doc, root=root)
-    parser.add_argument("--eager", dest="graph", action="store_false", help="without CUDA graphs")
+    parser.add_argument("--eager", dest="graph", action="store_false", default=None, help="without CUDA graphs")
     settings = parser.add_argument_group("settings", "instead of the experiment's own")
     settings.add_argument("--methods", nargs="+", choices=kind.known)
     add_seeds(settings)

@@ -63,12 +63,11 @@ class Images:
 
     def plain(self) -> tuple[Tensor, Tensor]:
         """All images (count, channels, height, width), channels last, as they are, and their labels."""
-        _, height, width, _ = self.pixels.shape
-        top, left = ((size - self.crop) // 2 if self.crop else 0 for size in (height, width))
-        middle = self.pixels[:, top : height - top, left : width - left]
+        pixels = self.pixels
         if self.crop:
-            middle = middle[:, : self.crop, : self.crop]
-        return self._standardised(middle.to(self.device)), self.labels
+            top, left = ((side - self.crop) // 2 for side in pixels.shape[1:3])
+            pixels = pixels[:, top : top + self.crop, left : left + self.crop]
+        return self._standardised(pixels.to(self.device)), self.labels
 
     def varied(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The images of these rows, each cropped and mirrored at random, and their labels.
@@ -138,7 +137,9 @@ def load_mnist(root: Path | None, device: str) -> Splits:
     return Splits(*(_as_bytes(bl.data.mnist(split, root=root), (0.0,), (1.0,), device) for split in ("train", "test")))
 
 
-def made_images(size: int, channels: int, counts: tuple[int, int], device: str, *, classes: int = 4) -> Splits:
+def made_images(
+    size: int, channels: int, counts: tuple[int, int], device: str, *, classes: int = 4, crop: int = 0
+) -> Splits:
     """Made-up images: each class has its own colours of the rows, plus noise.
 
     Args:
@@ -147,6 +148,7 @@ def made_images(size: int, channels: int, counts: tuple[int, int], device: str, 
         counts: numbers of training and test images.
         device: where the images go.
         classes: number of classes.
+        crop: of the images; without it training images get a border of 1.
 
     Example:
         >>> made_images(8, 3, (64, 32), "cpu").train.varied(torch.arange(5))[0].shape
@@ -159,10 +161,10 @@ def made_images(size: int, channels: int, counts: tuple[int, int], device: str, 
         y = torch.randint(classes, (count,), generator=generator)
         x = colours[y] + 15 * torch.randn(count, size, size, channels, generator=generator)
         half = torch.full((channels,), 0.5, device=device)
-        return Images(x.clamp(0, 255).byte().to(device), y.to(device), half, half)
+        return Images(x.clamp(0, 255).byte().to(device), y.to(device), half, half, crop=crop)
 
     train, test = map(split, counts)
-    return Splits(replace(train, padding=1, mirrored=True), test)
+    return Splits(replace(train, padding=0 if crop else 1, mirrored=True), test)
 
 
 def _as_bytes(data: ImageData, centre: Sequence[float], spread: Sequence[float], device: str) -> Images:

@@ -10,7 +10,7 @@ bayeslim.experiments.vision.imagenet` writes it; batches are read from its files
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -64,8 +64,7 @@ class SamplersImagenet(Samplers):
         """A narrow network on images of four classes, of which pieces are cut out."""
         methods = ("cvadam", "dfp-90", "sgd")
         small = cls(methods=methods, epochs=8, batch_size=16, width=4, lr=0.3, cycles=2, per_cycle=2, classes=4)
-        train, test = (replace(part, padding=0, crop=32) for part in made_images(36, 3, (128, 64), device))
-        return small, Splits(train, test)
+        return small, made_images(36, 3, (128, 64), device, crop=32)
 
     def network(self) -> nn.Module:
         """ResNet-50."""

@@ -11,7 +11,7 @@ imagenet/ as `python -m bayeslim.experiments.vision.imagenet` writes it; batches
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -72,8 +72,7 @@ class VdpImagenet(Vdp):
             heads=4,
             classes=4,
         )
-        train, test = (replace(part, padding=0, crop=24) for part in made_images(28, 3, (128, 64), device))
-        return small, Splits(train, test)
+        return small, made_images(28, 3, (128, 64), device, crop=24)
 
     def network(self) -> nn.Module:
         """The transformer, ViT-S/16 unless the settings say otherwise."""
