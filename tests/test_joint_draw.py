@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import bayeslim as bl
-from bayeslim.joint_draw import drawn, drawn_from_factors, kl_alongside, spread
+from bayeslim.joint_draw import drawn, drawn_from_factors, drawn_product, kl_alongside, spread
 from bayeslim.kl import named_posteriors, normal_priors
 from bayeslim.priors import HeNormal, Normal, Prior
 from bayeslim.training import Nelbo
@@ -307,3 +307,50 @@ def test_there_is_no_kernel_for_factors_on_the_cpu() -> None:
     with kl_alongside({"q": (0.0, 1.0)}) as found:
         assert drawn_from_factors("q", loc, factor, factor) is None
     assert not found
+
+
+@needs_cuda
+@pytest.mark.parametrize("rows", [(7,), (2, 3)])
+@pytest.mark.parametrize("has_bias", [True, False])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_product_on_cuda_is_that_of_the_drawn_weight(dtype: torch.dtype, has_bias: bool, rows: tuple[int, ...]) -> None:
+    """Against float64 with the weight that an identity shows; 16-bit results are rounded once."""
+    torch.manual_seed(0)
+    loc, log_std, x, bias = (
+        torch.randn(size, device="cuda").mul_(0.5).requires_grad_() for size in ((20, 30), (20, 30), (*rows, 30), (20,))
+    )
+
+    def product(x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+        torch.manual_seed(3)
+        with torch.autocast("cuda", dtype), kl_alongside({"q": (0.2, 0.7)}) as found:
+            output = drawn_product("q", loc, log_std, x, bias)
+        assert output is not None and output.dtype == dtype
+        return output, found["q"]
+
+    weight = product(torch.eye(30, device="cuda"), None)[0].T.double().detach()
+    exact = [part.detach().double().requires_grad_() for part in (loc, log_std, x, bias)]
+    noise = (weight - exact[0].detach()) / exact[1].detach().exp()
+    drawn_weight = exact[0] + exact[1].exp() * noise
+    expected = exact[2] @ drawn_weight.T + (exact[3] if has_bias else 0)
+    divergence = Normal(0.2, 0.7).kl(exact[0], (2 * exact[1]).exp()).sum()
+    output, found = product(x, bias if has_bias else None)
+    torch.testing.assert_close(output.double(), expected, rtol=0.02, atol=0.02)
+    torch.testing.assert_close(found.double(), divergence, rtol=1e-5, atol=1e-3)
+    slopes = torch.randn(output.shape, device="cuda").to(dtype)
+    leaves = [loc, log_std, x, *([bias] if has_bias else [])]
+    actual = torch.autograd.grad([output, found], leaves, [slopes, torch.tensor(0.3, device="cuda")])
+    total = (expected * slopes).sum() + 0.3 * divergence
+    for mine, theirs in zip(actual, torch.autograd.grad(total, exact[: len(leaves)]), strict=True):
+        torch.testing.assert_close(mine.double(), theirs, rtol=0.02, atol=0.02 * float(theirs.abs().max()))
+
+
+@needs_cuda
+def test_weights_are_drawn_and_multiplied_by_one_function_in_sixteen_bits_alone() -> None:
+    layer = bl.layers.Linear(4, 3, estimator=bl.weight_sample, prior=Normal()).cuda()
+    x = torch.randn(5, 4, device="cuda")
+    for half, node in ((True, "DrawnProductBackward"), (False, "AddmmBackward0")):
+        with torch.autocast("cuda", torch.bfloat16, enabled=half), kl_alongside({layer.weight: (0.0, 1.0)}) as found:
+            output = layer(x)
+        assert output.grad_fn is not None
+        names = {output.grad_fn.name(), *(parent.name() for parent, _ in output.grad_fn.next_functions if parent)}
+        assert node in names and layer.weight in found

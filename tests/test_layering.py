@@ -16,6 +16,7 @@ ORDER = [
     "evaluation_mode",
     "gaussian",
     "select",
+    "first_derivatives",
     "cuda",
     "noise",
     "joint_draw",

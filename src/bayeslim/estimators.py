@@ -56,7 +56,8 @@ def weight_sample(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor
     Every draw is a network: outputs have the right joint distribution over examples, positions and
     tokens, at the price of noisier gradients than `local_reparam`.
     """
-    return op(x, posterior.rsample(), bias_sample(bias))
+    joined = None if isinstance(bias, Posterior) else posterior.drawn_output(op, x, bias)
+    return op(x, posterior.rsample(), bias_sample(bias)) if joined is None else joined
 
 
 def local_reparam(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:

@@ -11,22 +11,16 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from bayeslim.first_derivatives import refuse_second_derivatives
 from bayeslim.noise import normal_like
 
-__all__ = [
-    "drawn",
-    "drawn_from_factors",
-    "kl_alongside",
-    "normal_sum",
-    "refuse_second_derivatives",
-    "spread",
-    "sum_of_squares",
-]
+__all__ = ["drawn", "drawn_from_factors", "drawn_product", "kl_alongside", "normal_sum", "spread", "sum_of_squares"]
 
 Gaussian = tuple[float, float]
 """Mean and standard deviation."""
@@ -34,8 +28,21 @@ Gaussian = tuple[float, float]
 MOST_FACTORS = 4
 """Rank up to which the kernel holds its sums in registers."""
 
-Request = tuple[Mapping[object, Gaussian], dict[object, Tensor]]
-"""The priors asked for, and the KLs found."""
+
+@dataclass(frozen=True)
+class Request:
+    """Somebody's wish for KLs."""
+
+    priors: Mapping[object, Gaussian]
+    found: dict[object, Tensor] = field(default_factory=dict)
+    seeds: dict[torch.device, list[Tensor]] = field(default_factory=dict)
+
+    def seed(self, device: torch.device) -> Tensor:
+        """A random number for a kernel, and another that aligns them; one launch draws those of all posteriors."""
+        if device not in self.seeds:
+            self.seeds[device] = list(torch.randint(2**62, (len(self.priors), 2), device=device).unbind())
+        return self.seeds[device].pop()
+
 
 _asked: ContextVar[Request | None] = ContextVar("asked", default=None)
 _traced: list[Request] = []
@@ -52,17 +59,17 @@ def kl_alongside(priors: Mapping[object, Gaussian]) -> Iterator[dict[object, Ten
     Yields:
         The KLs found so far, by posterior; those that were not used are absent.
     """
-    found: dict[object, Tensor] = {}
+    request = Request(priors)
     if torch.compiler.is_compiling():
-        _traced.append((priors, found))
+        _traced.append(request)
         try:
-            yield found
+            yield request.found
         finally:
             _traced.pop()
         return
-    token = _asked.set((priors, found))
+    token = _asked.set(request)
     try:
-        yield found
+        yield request.found
     finally:
         _asked.reset(token)
 
@@ -75,12 +82,15 @@ def _request() -> Request | None:
 
 def drawn(posterior: object, loc: Tensor, log_std: Tensor) -> Tensor:
     """`loc + exp(log_std) * noise`; the first draw of a posterior also leaves its KL, where somebody asked for it."""
-    prior = _wanted(posterior, loc, log_std)
-    if prior is None:
+    asked = _wanted(posterior, loc, log_std)
+    if asked is None:
         return torch.addcmul(loc, log_std.exp().to(loc.dtype), normal_like(loc))
-    if _has_kernel(loc):
-        return _left(posterior, _DrawnOnCuda.apply(loc, log_std, prior, _compute_type(loc)))
-    return _left(posterior, _Drawn.apply(loc, log_std, prior))
+    prior = asked.priors[posterior]
+    if not _has_kernel(loc):
+        return _left(asked, posterior, _Drawn.apply(loc, log_std, prior))
+    from bayeslim.cuda.functions import Drawn
+
+    return _left(asked, posterior, Drawn.apply(loc, log_std, asked.seed(loc.device), prior, _compute_type(loc)))
 
 
 def drawn_from_factors(posterior: object, loc: Tensor, log_in: Tensor, log_out: Tensor) -> Tensor | None:
@@ -90,10 +100,35 @@ def drawn_from_factors(posterior: object, loc: Tensor, log_in: Tensor, log_out: 
         None where there is no kernel for it, or nobody asked for the KL: then `drawn` is the way.
     """
     small = log_in.shape[1] <= MOST_FACTORS
-    prior = _wanted(posterior, loc, log_in) if small and _has_kernel(loc) else None
-    if prior is None:
+    asked = _wanted(posterior, loc, log_in) if small and _has_kernel(loc) else None
+    if asked is None:
         return None
-    return _left(posterior, _TiedOnCuda.apply(loc, log_in.exp(), log_out.exp(), prior, _compute_type(loc)))
+    from bayeslim.cuda.functions import TiedDrawn
+
+    arguments = asked.seed(loc.device), asked.priors[posterior], _compute_type(loc)
+    return _left(asked, posterior, TiedDrawn.apply(loc, log_in.exp(), log_out.exp(), *arguments))
+
+
+def drawn_product(posterior: object, loc: Tensor, log_std: Tensor, x: Tensor, bias: Tensor | None) -> Tensor | None:
+    """`x W^T + bias` for a weight drawn as by `drawn`, in one function that takes less memory in the backward pass.
+
+    Returns:
+        None where there is no such function: outside the 16 bits of autocast on CUDA (in float32 the products that it
+        sums by may be rounded), in compiled code, which needs none, and where nobody asked for the KL.
+    """
+    dtype = _compute_type(loc)
+    fits = _has_kernel(loc) and dtype.itemsize == 2 and x.dtype in (dtype, torch.float32) and x.ndim > 1
+    if not fits or torch.compiler.is_compiling():
+        return None
+    asked = _wanted(posterior, loc, log_std)
+    if asked is None:
+        return None
+    from bayeslim.cuda.functions import DrawnProduct
+
+    rows = x.to(dtype) if x.ndim == 2 else x.to(dtype).flatten(0, -2)
+    results = DrawnProduct.apply(loc, log_std, rows, bias, asked.seed(loc.device), asked.priors[posterior])
+    output = _left(asked, posterior, results)
+    return output if x.ndim == 2 else output.unflatten(0, x.shape[:-1])
 
 
 def spread(posterior: object, loc: Tensor, log_std: Tensor) -> Tensor:
@@ -101,18 +136,18 @@ def spread(posterior: object, loc: Tensor, log_std: Tensor) -> Tensor:
 
     Not in compiled code, which would store the variance where the compiler computes it again.
     """
-    prior = None if torch.compiler.is_compiling() else _wanted(posterior, loc, log_std)
-    if prior is None:
+    asked = None if torch.compiler.is_compiling() else _wanted(posterior, loc, log_std)
+    if asked is None:
         return (2 * log_std).exp()
-    return _left(posterior, _Spread.apply(loc, log_std, prior))
+    return _left(asked, posterior, _Spread.apply(loc, log_std, asked.priors[posterior]))
 
 
-def _wanted(posterior: object, loc: Tensor, log_std: Tensor) -> Gaussian | None:
-    """The prior of a posterior whose KL is wanted now."""
+def _wanted(posterior: object, loc: Tensor, log_std: Tensor) -> Request | None:
+    """Who wants the KL of a posterior now."""
     asked = _request()
-    if asked is None or posterior in asked[1] or not _may_join(loc, log_std):
+    if asked is None or posterior in asked.found or posterior not in asked.priors or not _may_join(loc, log_std):
         return None
-    return asked[0].get(posterior)
+    return asked
 
 
 def _has_kernel(loc: Tensor) -> bool:
@@ -125,11 +160,9 @@ def _compute_type(loc: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else loc.dtype
 
 
-def _left(posterior: object, results: Any) -> Tensor:
+def _left(asked: Request, posterior: object, results: Any) -> Tensor:
     """Leave the KL, and return the other result."""
-    asked = _request()
-    assert asked is not None
-    asked[1][posterior] = results[1]
+    asked.found[posterior] = results[1]
     return results[0]
 
 
@@ -170,15 +203,6 @@ def _sum(x: Tensor) -> Tensor:
     return x.sum(-1).sum() if torch.compiler.is_compiling() and x.ndim else x.sum()
 
 
-def refuse_second_derivatives() -> None:
-    """Raise in a backward pass with `create_graph`: tensors that were kept do not know what they came from."""
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        raise RuntimeError(
-            "weights drawn together with their KL cannot be differentiated twice: call the network and `prior.kl` "
-            "outside `bl.nelbo`"
-        )
-
-
 class _Drawn(torch.autograd.Function):
     """Plain operations; noise and standard deviations are kept, since the CPU takes long to draw them again."""
 
@@ -216,50 +240,3 @@ class _Spread(torch.autograd.Function):
         pull = by_kl * ctx.prior[1] ** -2
         by_log_std = torch.add(by_variance, pull, alpha=0.5).mul_(variance).mul_(2).sub_(by_kl)
         return (loc - ctx.prior[0] if ctx.prior[0] else loc) * pull, by_log_std, None
-
-
-class _DrawnOnCuda(torch.autograd.Function):
-    """Two Triton kernels; the noise is drawn again in the backward pass."""
-
-    @staticmethod
-    def forward(ctx: Any, loc: Tensor, log_std: Tensor, prior: Gaussian, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        from bayeslim.cuda.draw import draw
-
-        seed = torch.randint(2**62, (), device=loc.device)
-        ctx.save_for_backward(loc, log_std, seed)
-        ctx.prior = prior
-        return draw(loc, log_std, seed, prior, dtype)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_second_derivatives()
-        from bayeslim.cuda.draw import draw_backward
-
-        (by_weight, by_kl), (loc, log_std, seed) = gradients, ctx.saved_tensors
-        by_loc, by_log_std = draw_backward(by_weight, by_kl, loc, log_std, seed, ctx.prior)
-        return by_loc, by_log_std, None, None
-
-
-class _TiedOnCuda(torch.autograd.Function):
-    """Ditto, for standard deviations of low rank, which are computed again as well."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, loc: Tensor, u: Tensor, v: Tensor, prior: Gaussian, dtype: torch.dtype
-    ) -> tuple[Tensor, Tensor]:
-        from bayeslim.cuda.tied_draw import tied_draw
-
-        seed = torch.randint(2**62, (), device=loc.device)
-        ctx.save_for_backward(loc, u, v, seed)
-        ctx.prior = prior
-        weight, divergence = tied_draw(loc.flatten(1), u, v, seed, prior, dtype)
-        return weight.view(loc.shape), divergence
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_second_derivatives()
-        from bayeslim.cuda.tied_draw import tied_draw_backward
-
-        (by_weight, by_kl), (loc, u, v, seed) = gradients, ctx.saved_tensors
-        by_loc, by_u, by_v = tied_draw_backward(by_weight.flatten(1), by_kl, loc.flatten(1), u, v, seed, ctx.prior)
-        return by_loc.view(loc.shape), by_u, by_v, None, None

@@ -26,7 +26,7 @@ def draw(
     Args:
         loc: means, float32, contiguous.
         log_std: logs of the standard deviations, ditto.
-        seed: one int64 number on the device.
+        seed: int64 on the device, of which the first number counts.
         prior: mean and standard deviation.
         dtype: of the drawn weight.
 
@@ -42,14 +42,24 @@ def draw(
 
 
 def draw_backward(
-    by_weight: Tensor, by_kl: Tensor, loc: Tensor, log_std: Tensor, seed: Tensor, prior: tuple[float, float]
+    by_weight: Tensor,
+    by_kl: Tensor,
+    loc: Tensor,
+    log_std: Tensor,
+    seed: Tensor,
+    prior: tuple[float, float],
+    in_place: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """The gradients by `loc` and `log_std`, from those by the two results of `draw`."""
-    by_loc, by_log_std = torch.empty_like(loc), torch.empty_like(loc)
+    """The gradients by `loc` and `log_std`, from those by the two results of `draw`.
+
+    With `in_place` the first takes the place of `by_weight`, which must be float32 and contiguous.
+    """
+    by_weight = by_weight.contiguous()
+    by_loc, by_log_std = by_weight if in_place else torch.empty_like(loc), torch.empty_like(loc)
     grid = (triton.cdiv(loc.numel(), 4 * QUARTER),)
-    arguments = (by_weight.contiguous(), by_kl, loc, log_std, seed, by_loc, by_log_std)
+    arguments = by_weight, by_kl, loc, log_std, seed, by_loc, by_log_std, loc.numel()
     kernel: Any = _draw_backward
-    kernel[grid](*arguments, loc.numel(), prior[0], prior[1] ** -2, QUARTER)
+    kernel[grid](*arguments, prior[0], prior[1] ** -2, QUARTER)
     return by_loc, by_log_std
 
 

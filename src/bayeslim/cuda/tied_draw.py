@@ -28,7 +28,7 @@ def tied_draw(
         loc: means (rows, columns), float32, contiguous.
         u: factors of the columns (columns, k), ditto.
         v: factors of the rows (rows, k), ditto.
-        seed: one int64 number on the device.
+        seed: int64 on the device, of which the first number counts.
         prior: mean and standard deviation.
         dtype: of the drawn weight.
 

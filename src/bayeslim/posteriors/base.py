@@ -47,6 +47,10 @@ class Posterior(nn.Module, ABC):
     def rsample(self) -> Tensor:
         """Draw one weight tensor, differentiable with respect to the parameters."""
 
+    def drawn_output(self, op: Op, x: Tensor, bias: Tensor | None) -> Tensor | None:
+        """`op(x, W, bias)` for one draw, where there is a better way than `rsample` and the op; None elsewhere."""
+        return None
+
     @abstractmethod
     def config(self) -> dict[str, Any]:
         """The keyword arguments, besides `init`, that build a posterior of the same shape."""

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._C._functorch import TransformType, get_interpreter_stack
 
-from bayeslim.joint_draw import refuse_second_derivatives
+from bayeslim.first_derivatives import refuse_second_derivatives
 from bayeslim.log_alpha import SMALLEST_MEAN
 
 __all__ = ["differentiated", "of_log_alpha"]
