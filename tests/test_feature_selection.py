@@ -102,7 +102,7 @@ def test_runs_are_reproducible_and_leave_the_random_state() -> None:
     torch.manual_seed(5)
     first = select_features(x.numpy(), y.double().numpy(), hidden=(3,), restarts=2, recipe=FEW, seed=4)
     after = torch.rand(1)
-    second = select_features(x, y, hidden=(3,), restarts=2, recipe=FEW, seed=4)
+    second = select_features(x, y, hidden=(3,), restarts=2, recipe=FEW, seed=np.int64(4))  # pyright: ignore[reportArgumentType]
     torch.manual_seed(5)
     assert torch.rand(1) == after
     other = select_features(x, y, hidden=(3,), restarts=2, recipe=FEW, seed=5)

@@ -56,7 +56,17 @@ def test_good_seeds(seed: int) -> None:
         torch.randn(1)
 
 
-@pytest.mark.parametrize("seed", [-1, 2**63, 1.0, True, "0"])
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, torch.tensor])
+def test_seeds_of_other_libraries_are_plain_integers_here(kind: Any) -> None:
+    seed = check_seed(kind(3))
+    assert type(seed) is int and seed == 3
+    with seeded(3):
+        expected = torch.randn(4)
+    with seeded(kind(3)):
+        assert torch.equal(torch.randn(4), expected)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63, 1.0, True, "0", np.int64(-1), np.float64(3), np.True_])
 def test_bad_seeds(seed: Any) -> None:
     with pytest.raises(ValueError, match=r"`seed` must be an integer in \[0, 2\^63\), got .*: pass e.g. 0"):
         check_seed(seed)

@@ -68,6 +68,14 @@ def test_numbers_that_are_not_finite_are_null(run: Run) -> None:
     assert run.metrics()["trained"]["nll"] is None
 
 
+def test_epochs_with_scores_that_are_not_finite_come_back(run: Run) -> None:
+    history, file = run.history(), run.folder / "history.jsonl"
+    history.last["validation_nll"] = math.inf
+    history.write(file)
+    assert "Infinity" not in file.read_text()
+    assert run.history()["validation_nll"] == [None, None] and run.history()["nll"] == history["nll"]
+
+
 def test_pruned_network_is_what_comes_back(run: Run) -> None:
     with pytest.raises(FileNotFoundError, match="has no pruned network"):
         run.model("pruned")

@@ -309,6 +309,20 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     assert os.listdir(tmp_path) == ["net"]
 
 
+def test_snapshots_say_where_they_are_kept(tmp_path: Path) -> None:
+    model = bl.mlp([2, 3, 1])
+    snapshots: Any = bl.Snapshots(model, tmp_path / "snapshots")
+    snapshots.take_(0)
+    bl.save(snapshots.model, tmp_path / "net.safetensors")
+    message = r"got Snapshots: pass one, of snapshots .* snapshots\.model; .* bl\.Snapshots\(model, folder\) reads it"
+    with pytest.raises(TypeError, match=message):
+        bl.save(snapshots, tmp_path / "other.safetensors")
+    with pytest.raises(TypeError, match=message):
+        bl.load(tmp_path / "net.safetensors", snapshots)
+    assert not (tmp_path / "other.safetensors").exists()
+    assert len(bl.Snapshots(bl.load(tmp_path / "net.safetensors"), tmp_path / "snapshots")) == 1
+
+
 def test_likelihoods_stay_out_of_the_module_tree() -> None:
     model = bl.mlp([3, 2])
     names = list(model.state_dict())

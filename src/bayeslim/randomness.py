@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import SupportsIndex
 
 import numpy as np
 import torch
@@ -12,7 +14,7 @@ __all__ = ["check_seed", "derived_seed", "seeded"]
 
 
 @contextmanager
-def seeded(seed: int | None) -> Iterator[None]:
+def seeded(seed: SupportsIndex | None) -> Iterator[None]:
     """Run the block from `seed` and restore torch's random state after it; None changes nothing.
 
     Args:
@@ -25,16 +27,26 @@ def seeded(seed: int | None) -> Iterator[None]:
     if seed is None:
         yield
         return
-    check_seed(seed)
+    seed = check_seed(seed)
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         yield
 
 
-def check_seed(seed: int) -> None:
-    """Raise ValueError unless `seed` is one torch takes."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+def check_seed(seed: SupportsIndex) -> int:
+    """The seed as a plain integer, which JSON and torch take; a ValueError unless it is an integer of any library.
+
+    Example:
+        >>> check_seed(numpy.int64(3))
+        3
+    """
+    try:
+        plain = -1 if isinstance(seed, bool) else operator.index(seed)
+    except TypeError:
+        plain = -1
+    if not 0 <= plain < 2**63:
         raise ValueError(f"`seed` must be an integer in [0, 2^63), got {seed!r}: pass e.g. 0")
+    return plain
 
 
 def derived_seed(*parts: int) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
-import json
 import math
 import platform
 import secrets
@@ -26,7 +25,7 @@ from bayeslim.named_models import build_network
 from bayeslim.predictive.evaluate import evaluate
 from bayeslim.pruning.prune import bayes_layers, set_masks_
 from bayeslim.saving import load, save
-from bayeslim.storage import read_json, read_tensors, write_atomically
+from bayeslim.storage import json_text, read_json, read_tensors, write_atomically
 from bayeslim.train_config import TrainConfig, read_config, to_toml
 from bayeslim.training.history import History
 
@@ -135,7 +134,7 @@ class Run:
         return (self.folder / "model.safetensors").is_file()
 
     def history(self) -> History:
-        """The records of its epochs so far."""
+        """The records of its epochs so far, with None for a number that is not finite."""
         file = self.folder / "history.jsonl"
         lines = file.read_bytes().splitlines() if file.is_file() else []
         return History([_facts(line, file) for line in lines])
@@ -289,12 +288,4 @@ def json_document(facts: Mapping[str, Any]) -> bytes:
         >>> json_document({"nll": math.inf})
         b'{\n "nll": null\n}\n'
     """
-    return (json.dumps(_finite(facts), indent=1, allow_nan=False) + "\n").encode()
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _finite(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return (json_text(facts, indent=1) + "\n").encode()

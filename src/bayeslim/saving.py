@@ -37,12 +37,14 @@ def save(model: nn.Module, path: str | os.PathLike[str], likelihood: Likelihood 
         likelihood: stored beside it; None stores the one `fit` used, if any.
 
     Raises:
+        TypeError: for snapshots, which are files already where they were taken into a folder.
         ValueError: if the network is sharded over processes.
 
     Example:
         >>> save(model, "net.safetensors")
         >>> model = load("net.safetensors")
     """
+    _check_network(model)
     if is_sharded(model):
         raise ValueError(
             "a sharded network has only a part of its parameters here: load its `bl.training.full_state` into a plain "
@@ -81,6 +83,8 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> nn.Mod
     Example:
         >>> predict(load("net.safetensors"), x)
     """
+    if model is not None:
+        _check_network(model)
     file = Path(path)
     tensors, facts = read_tensors(file)
     if facts.get("kind") != "model":
@@ -103,6 +107,15 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> nn.Mod
         load_state_(likelihood, unprefixed("likelihood", tensors), file, assign=True)
         remember_likelihood_(model, likelihood)
     return model
+
+
+def _check_network(model: object) -> None:
+    """Raise TypeError unless `model` is a network."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"`model` must be a network (nn.Module), got {type(model).__name__}: pass one, of snapshots their own, "
+            "snapshots.model; a folder of snapshots is saved already, and bl.Snapshots(model, folder) reads it again"
+        )
 
 
 def _load_into_(model: nn.Module, facts: Mapping[str, Any], state: Mapping[str, Tensor], file: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import secrets
@@ -24,9 +25,11 @@ __all__ = [
     "FORMAT_VERSION",
     "DamagedFile",
     "copy_atomically",
+    "json_text",
     "read_json",
     "read_tensors",
     "remove_leftovers",
+    "sync_folder",
     "write_atomically",
     "write_tensors",
 ]
@@ -67,7 +70,7 @@ def write_atomically(path: Path, content: bytes) -> None:
             f"cannot write {path} ({error.strerror or error}), which is left as it was: make room on the disk, or "
             "choose another folder"
         ) from error
-    _sync_folder(folder)
+    sync_folder(folder)
 
 
 def copy_atomically(source: Path, target: Path) -> None:
@@ -79,7 +82,7 @@ def copy_atomically(source: Path, target: Path) -> None:
         write_atomically(target, source.read_bytes())
         return
     temporary.replace(target)
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
 
 
 def remove_leftovers(path: Path) -> None:
@@ -94,8 +97,8 @@ def _temporary(path: Path) -> Path:
     return path.parent / f".{path.name}.{secrets.token_hex(8)}"
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make the rename itself durable, where the system allows to open a folder."""
+def sync_folder(folder: Path) -> None:
+    """Let renames in `folder` survive a power cut, where the system allows to open a folder."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -154,6 +157,28 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if _digest(tensors, metadata["bayeslim_facts"]) != metadata["bayeslim_sha256"]:
         raise DamagedFile(f"{path} is damaged: its checksum does not match; restore it from a copy")
     return tensors, read_json(metadata["bayeslim_facts"], path)
+
+
+def json_text(facts: Mapping[str, Any], indent: int | None = None) -> str:
+    """Facts as JSON for any reader: a number that is not finite becomes null.
+
+    Args:
+        facts: what JSON can hold, and such numbers.
+        indent: spaces per level; None writes one line.
+
+    Example:
+        >>> json_text({"nll": math.inf})
+        '{"nll": null}'
+    """
+    return json.dumps(_finite(facts), indent=indent, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_json(text: str | bytes, path: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -136,12 +137,53 @@ def test_images_training_mode_and_parameters() -> None:
     assert not x.requires_grad
 
 
+@pytest.mark.parametrize(
+    ("x", "options", "error", "message"),
+    [
+        (inputs().int(), {}, TypeError, r"`x` must be floating point to have a gradient, got torch\.int32: convert it"),
+        (inputs().bool(), {}, TypeError, "`x` must be floating point"),
+        (inputs().to(torch.complex64), {}, TypeError, "`x` must be real"),
+        (np.array([["a"] * 5]), {}, TypeError, "`x` must hold numbers"),
+        (torch.randn(6, 4), {}, ValueError, r"does not accept inputs of shape \(N, 4\) and dtype torch\.float64"),
+        (torch.randn(0, 5), {}, ValueError, r"`x` must have at least one row, got shape \(0, 5\)"),
+        (torch.tensor(1.0), {}, ValueError, "`x` must have at least one row"),
+        (torch.full((2, 5), torch.nan), {}, ValueError, "`x` holds NaN or infinite values in 2 of 2 rows"),
+        (inputs(), {"target": torch.full((6,), 3)}, ValueError, r"the class 3, but .* 3 outputs: .* in \[0, 2\]"),
+        (inputs(), {"target": torch.full((6,), -1)}, ValueError, "`target` holds the class -1"),
+        (inputs(), {"target": torch.zeros(5).long()}, ValueError, r"must hold 6 integer classes, .* of shape \(5,\)"),
+        (inputs(), {"target": torch.zeros(6)}, ValueError, r"must hold 6 integer classes, .* got torch\.float32"),
+        (inputs(), {"target": 0}, ValueError, "`target` must have at least one row"),
+    ],
+)
+@pytest.mark.parametrize("function", [saliency, infidelity, sensitivity_max])
+def test_odd_inputs_are_refused(
+    function: Any, x: Any, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        function(network(), x, **options)
+
+
+def test_inputs_take_the_type_of_the_network() -> None:
+    """As for `bl.predict`; classes may be of any integer type."""
+    model, x = network(), inputs()
+    torch.testing.assert_close(saliency(model, x.float()), saliency(model, x.float().double()))
+    torch.testing.assert_close(saliency(model, cast(Any, x.numpy())), saliency(model, x))
+    chosen = torch.tensor([0, 1, 2, 0, 1, 2])
+    torch.testing.assert_close(saliency(model, x, target=chosen.to(torch.uint8)), saliency(model, x, target=chosen))
+
+
 def test_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     model, x = network(), inputs()
     with pytest.raises(ValueError, match="`method` must be 'mean' or 'moments', got 'sample'"):
         saliency(model, x, method=cast(Any, "sample"))
     with pytest.raises(ValueError, match="`smooth` must not be negative, got -1"):
         saliency(model, x, smooth=-1)
+    with pytest.raises(ValueError, match="`noise` must be finite and not negative, got -0.1"):
+        saliency(model, x, smooth=2, noise=-0.1)
+    with pytest.raises(TypeError, match=r"got Snapshots: explain the network that they are of, snapshots\.model"):
+        saliency(cast(Any, bl.Snapshots(model, [])), x)
+    with pytest.raises(TypeError, match="the network must return one tensor, not tuple"):
+        saliency(nn.LSTM(5, 3).double(), x)
     with pytest.raises(ValueError, match="`radius` must be positive, got 0"):
         infidelity(model, x, radius=0)
     with pytest.raises(ValueError, match="`draws` must be at least 1, got 0"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -26,6 +27,8 @@ def test_training_keeps_the_number_of_weights_and_moves_some() -> None:
     sparse = SparseMomentum(model, density=0.25, epochs=6)
     first = [kept.clone() for kept in sparse.kept]
     assert [int(kept.sum()) for kept in first] == [30, 30]
+    again = SparseMomentum(network(), density=0.25, epochs=6, seed=np.int64(0))  # pyright: ignore[reportArgumentType]
+    assert all(torch.equal(kept, other) for kept, other in zip(first, again.kept, strict=True))
 
     def after_epoch(*_: Any) -> None:
         sparse.after_epoch()

@@ -25,7 +25,7 @@ DRAWS: list[Callable[[int], tuple[Tensor, ...]]] = [
 @pytest.mark.parametrize("draw", DRAWS)
 def test_a_seed_fixes_the_draw_and_global_state_is_left_alone(draw) -> None:
     state = torch.get_rng_state()
-    first, again, other = draw(3), draw(3), draw(4)
+    first, again, other = draw(3), draw(np.int64(3)), draw(4)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert not torch.equal(first[0], other[0])
@@ -189,7 +189,7 @@ def test_train_and_test_of_different_seeds_are_independent() -> None:
         (lambda: moons(0), "`n` must be at least 1, got 0"),
         (lambda: moons(5, noise=-1), "`noise` must be a finite float >= 0, got -1"),
         (lambda: moons(5, noise=math.nan), "`noise` must be .* got nan"),
-        (lambda: moons(5, seed=-1), "`seed` must be from 0"),
+        (lambda: moons(5, seed=-1), "`seed` must be an integer"),
         (lambda: blundell_curve(5, noise=math.inf), "`noise` must be"),
         (lambda: blundell_curve(-2), "`n` must be"),
         (lambda: dissertation_curve(10, train=10), "`train` must be between 1 and n - 1 = 9"),

@@ -1,5 +1,6 @@
 import hashlib
 import io
+import os
 import random
 import socket
 import sys
@@ -104,6 +105,21 @@ def test_a_file_is_fetched(server: Server, target: Path, behaviour: str) -> None
     assert download(server.url(behaviour), target, SHA256) == target
     assert target.read_bytes() == CONTENT
     assert leftovers(target) == []
+
+
+def test_folders_that_cannot_be_opened_hold_fetched_files(
+    server: Server, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are not flushed to disk then, as everywhere in bayeslim."""
+    really = os.open
+
+    def closed(path: str | Path, *options: int) -> int:
+        if Path(path).is_dir():
+            raise PermissionError(path)
+        return really(path, *options)
+
+    monkeypatch.setattr(os, "open", closed)
+    assert download(server.url(), target, SHA256).read_bytes() == CONTENT
 
 
 def test_a_good_file_is_not_fetched_again(server: Server, target: Path) -> None:

@@ -21,7 +21,7 @@ def test_splits_are_disjoint_complete_and_seeded() -> None:
     parts = split_rows(100, seed=3)
     assert [len(part) for part in parts] == [70, 15, 15]
     assert sorted(np.concatenate(parts)) == list(range(100))
-    np.testing.assert_array_equal(parts[0], split_rows(100, seed=3)[0])
+    np.testing.assert_array_equal(parts[0], split_rows(100, seed=np.int64(3))[0])  # pyright: ignore[reportArgumentType]
     assert list(parts[0]) != list(split_rows(100, seed=4)[0])
     assert [len(part) for part in split_rows(100, seed=0, rows=20)] == [14, 3, 3]
     given = split_rows(100, seed=0, test_rows=np.arange(90, 100))

@@ -329,6 +329,11 @@ def test_table_and_ranks() -> None:
     assert "vdp" not in ranks
 
 
+def test_sizes_are_plain_numbers() -> None:
+    runs = [row("a", "map", 0, 1.0, 3.0, 0.8) | {"bytes": 12_800_900, "slim_bytes": 534_222}]
+    assert "| 25 | 12501 | 521.7 |" in table({"runs": runs, "costs": {}})
+
+
 def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(comparison, "uci_cases", lambda name, splits, root, device: [regression(s) for s in splits])
     monkeypatch.setattr(comparison, "image_cases", lambda name, seeds, root, device: classes(seeds))

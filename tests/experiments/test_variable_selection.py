@@ -60,6 +60,19 @@ def test_a_run_goes_on_where_it_stopped(record: dict[str, Any], monkeypatch: pyt
         run(dataclasses.replace(CONFIG, restarts=1), earlier=whole)
 
 
+def test_methods_of_several_records_are_joined(record: dict[str, Any], tmp_path: Path) -> None:
+    files: list[str] = []
+    for method in ("DFP", "DPF", "DFP"):
+        files.append(str(tmp_path / f"{len(files)}.json"))
+        part = record | {"runs": [one for one in record["runs"] if one["method"] == method]}
+        Path(files[-1]).write_text(json.dumps(part))
+    variable_selection.main(["--merge", *files, "--out", str(tmp_path / "all.json")])
+    assert json.loads((tmp_path / "all.json").read_text()) == json.loads(json.dumps(record))
+    other = record | {"config": record["config"] | {"seeds": [0]}}
+    with pytest.raises(ValueError, match=r"`seeds` is \[5, 6, 7\] in one and \[0\] in another"):
+        variable_selection.merged([record, other])
+
+
 def test_the_quick_form_learns(tmp_path: Path) -> None:
     """A hundred epochs explain most of what no network at all would leave, by few of the inputs."""
     out = tmp_path / "record.json"

@@ -1,10 +1,12 @@
 """What holds for every sampler: CVAdam, SGLD and SGHMC."""
 
 import copy
+import json
 import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -239,6 +241,22 @@ def test_channels_last_and_scalar_parameters(kind: Kind) -> None:
 def test_bad_options(kind: Kind, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         kind([nn.Parameter(torch.ones(2))], **({"num_data": 10, "lr": 0.1} | options))
+
+
+@KINDS
+def test_seeds_of_numpy_are_stored_as_plain_integers(kind: Kind) -> None:
+    """Of the optimiser and of a group: the same noise, and a state that JSON takes."""
+    ends: list[Tensor] = []
+    for change in (int, np.int64):
+        weights = [nn.Parameter(torch.ones(4)) for _ in range(2)]
+        groups = [{"params": weights[:1]}, {"params": weights[1:], "seed": change(7)}]
+        optimizer = kind(groups, num_data=10, lr=0.1, seed=change(3))
+        for weight in weights:
+            weight.grad = torch.ones(4)
+        optimizer.step()
+        assert [group["seed"] for group in json.loads(json.dumps(optimizer.state_dict()["param_groups"]))] == [3, 7]
+        ends.append(torch.cat([weight.detach() for weight in weights]))
+    assert torch.equal(*ends)
 
 
 @KINDS

@@ -435,7 +435,7 @@ def test_bad_optimizers() -> None:
 @pytest.mark.parametrize("name", ["adam", "cv-adam"])
 def test_fit_prunes_and_resumes_exactly(name: str, feedback: bool, tmp_path: Path) -> None:
     """The masks travel in the optimiser's part of the checkpoint."""
-    x = torch.randn(48, 4, generator=torch.Generator().manual_seed(1))
+    x = torch.randn(50, 4, generator=torch.Generator().manual_seed(1))
 
     def run(epochs: int, checkpoint: Path | None) -> tuple[nn.Sequential, SpikeAndSlab]:
         model = small_inputs()

@@ -115,6 +115,15 @@ def test_averaging_over_samples_is_better_than_the_average_sample() -> None:
     assert mixture < np.mean(single) - 5 * np.std(single) / 10
 
 
+def test_a_seed_of_numpy_is_an_integer() -> None:
+    """It grows with the batches, beyond what eight bits hold."""
+    model, data, seeds = network(), (inputs(), torch.arange(COUNT) % 4), list[Any]([255, np.uint8(255)])
+    plain, other = (
+        bl.evaluate(model, data, samples=3, likelihood=bl.Categorical(), batch_size=16, seed=seed) for seed in seeds
+    )
+    assert plain == other
+
+
 def test_every_form_of_data_is_the_same() -> None:
     model, y = network(), torch.arange(COUNT) % 4
     dataset = TensorDataset(inputs(), y)

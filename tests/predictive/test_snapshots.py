@@ -1,5 +1,6 @@
 import copy
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 import bayeslim as bl
 from bayeslim.likelihoods.base import remember_likelihood_, remembered_likelihood
 from bayeslim.predictive.snapshots import Snapshots, in_run
+from bayeslim.pruning import MAGNITUDE, random_like, sparsify_
 from bayeslim.schedules import Progress
 from bayeslim.storage import write_tensors
 
@@ -51,6 +53,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 X = torch.randn(50, 4, generator=torch.Generator().manual_seed(7))
+Y = torch.arange(50) % 3
 
 
 @pytest.mark.parametrize("limit", [2**24, 250, 1], ids=["at once", "two at a time", "one at a time"])
@@ -304,3 +307,30 @@ def test_nothing_to_predict_with(tmp_path: Path, folder: Path) -> None:
         bl.predict(Snapshots(network(), folder), X, likelihood=bl.Categorical(), method="mean")
     with pytest.raises(ValueError, match="`likelihood` is not known"):
         bl.predict(Snapshots(network(), folder), X)
+
+
+@pytest.mark.parametrize(
+    ("action", "call"),
+    [
+        ("prune", lambda snapshots: bl.prune_(snapshots, MAGNITUDE, amount=0.5)),
+        ("prune", lambda snapshots: bl.unprune_(snapshots)),
+        ("prune", lambda snapshots: random_like(snapshots)),
+        ("prune", lambda snapshots: bl.prune_curve(snapshots, (X, Y))),
+        ("prune", lambda snapshots: bl.prune_curve(snapshots, (X, Y), thresholds=[3.0])),
+        ("prune", lambda snapshots: bl.analysis.magnitude_curve(snapshots, (X, Y), [0.5])),
+        ("compact", lambda snapshots: bl.compact(snapshots, X)),
+        ("measure", lambda snapshots: bl.footprint(snapshots)),
+        ("measure", lambda snapshots: bl.sparsity(snapshots)),
+        ("sparsify", lambda snapshots: sparsify_(snapshots, X)),
+    ],
+)
+def test_only_networks_are_pruned(action: str, call: Callable[[Any], Any]) -> None:
+    model = bl.mlp([4, 8, 3])
+    snapshots = Snapshots(model, [])
+    snapshots.take_(0)
+    with pytest.raises(TypeError, match=rf"\(nn\.Module\), got Snapshots: {action} the network .* snapshots\.model;"):
+        call(snapshots)
+    snapshots.model.load_state_dict(snapshots[-1])  # what the message says
+    bl.prune_(snapshots.model, MAGNITUDE, amount=0.5)
+    with pytest.raises(TypeError, match=r"`model` must be a network \(nn\.Module\), got int: pass one"):
+        call(3)

@@ -6,6 +6,7 @@ import copy
 import functools
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -212,6 +213,8 @@ def test_the_random_control_matches_counts_per_layer() -> None:
     assert all(
         torch.equal(a, b) for a, b in zip(masks(random_like(model, 3)).values(), masks(control).values(), strict=True)
     )
+    of_numpy = masks(random_like(model, np.int64(3)))  # pyright: ignore[reportArgumentType]
+    assert all(torch.equal(mask, of_numpy[name]) for name, mask in masks(control).items())
 
 
 def test_everything_pruned_is_refused_and_changes_nothing() -> None:

@@ -1,5 +1,7 @@
 """Reports of runs in their folders."""
 
+import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +81,21 @@ def test_report_of_a_plain_network(data: str, tmp_path: Path) -> None:
     else:
         assert len(content.certain) == len(content.doubtful) == 6
         assert (content.boundary is not None and content.boundary.plain) == (data == "moons")
+
+
+@pytest.mark.parametrize("epochs", [1, 20], ids=["one epoch", "all epochs"])
+def test_report_of_a_run_with_infinite_scores(run: Run, tmp_path: Path, epochs: int) -> None:
+    shutil.copytree(run.folder, tmp_path / "run")
+    other, history = Run(tmp_path / "run"), run.history()
+    for record in history.records[:epochs]:
+        record["validation_nll"] = math.inf
+    history.write(other.folder / "history.jsonl")
+    content = collect_run(other)
+    assert content.training is not None
+    scores = content.training.series["validation_nll"]
+    assert [math.isnan(score) for score in scores] == [epoch < epochs for epoch in range(20)]
+    write_report(other, tmp_path / "report.html", tmp_path / "figures")
+    assert "NaN" not in (tmp_path / "report.html").read_text()
 
 
 def test_unfinished_run(run: Run, tmp_path: Path) -> None:

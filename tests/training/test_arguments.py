@@ -1,14 +1,16 @@
 """Arguments of the wrong kind are refused before training begins; integers of other libraries are not."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 import bayeslim as bl
+from bayeslim.optim import SGHMC, SGLD, CVAdam, SpikeAndSlab
 from bayeslim.training.arguments import check_counts, plain_integer
 from training.problems import blobs, equal, small, state
 
@@ -34,13 +36,34 @@ def test_functions(options: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (bl.Snapshots(small(), []), r"got Snapshots: train the network that they are of, snapshots\.model"),
+        (bl.Snapshots(small(), []), r"got Snapshots: train the network that they are of, snapshots\.model;"),
         (3, "got int"),
     ],
 )
 def test_only_networks_are_trained(model: Any, message: str) -> None:
     with pytest.raises(TypeError, match=rf"`model` must be a network \(nn\.Module\), {message}"):
         bl.fit(model, (X, Y), likelihood=bl.Categorical(), epochs=1)
+
+
+@pytest.mark.parametrize("kind", [SGLD, SGHMC, CVAdam])
+def test_samplers_of_another_number_of_examples(kind: Any, tmp_path: Path) -> None:
+    """Their noise would be that of another posterior."""
+    model, folder = bl.models.mlp([3, 8, 3]), tmp_path / "run"
+    before, fit = state(model), partial(bl.fit, model, likelihood=bl.Categorical(), epochs=1)
+    message = rf"`num_data`=16 of the optimiser {kind.__name__} contradicts .* 48 examples: pass it num_data=48, and"
+    with pytest.raises(ValueError, match=message):
+        fit((X, Y), optimizer=partial(kind, num_data=16, lr=0.01), checkpoint=folder)
+    with pytest.raises(ValueError, match=message):  # in one of the groups
+        fit((X, Y), optimizer=lambda groups: kind([*groups[:-1], groups[-1] | {"num_data": 16}], num_data=48, lr=0.01))
+    pruner = SpikeAndSlab(model)
+    with pytest.raises(ValueError, match=message):
+        fit((X, Y), optimizer=lambda groups: pruner.attach(kind(groups, num_data=16, lr=0.01)))
+    loader = DataLoader(TensorDataset(X, Y), 8, sampler=WeightedRandomSampler([1.0] * 48, 16))
+    with pytest.raises(ValueError, match=message):
+        fit(loader, num_data=48, optimizer=partial(kind, num_data=16, lr=0.01))
+    assert equal(model, before) and not folder.exists()
+    fit(loader, num_data=48, optimizer=partial(kind, num_data=48, lr=0.01))
+    assert not equal(model, before)
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.uint8, torch.tensor])

@@ -9,6 +9,7 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -195,7 +196,7 @@ def test_runs_repeat_and_leave_the_random_state_alone() -> None:
     torch.manual_seed(1)
     before = torch.get_rng_state()
     ends = []
-    for seeds in ([0, 1], [0, 1], [2, 1]):
+    for seeds in list[Any]([[0, 1], np.arange(2), [2, 1]]):
         models = [small(0), small(1)]
         torch.set_rng_state(before)
         fit_many(models, blobs(), seeds=seeds, **SETTINGS)

@@ -1,5 +1,6 @@
 """Losses and parameters that stop being finite are named, and nothing is lost."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,42 @@ def test_an_infinite_kl_does_no_harm_while_it_is_off() -> None:
     history = fit(model, pretrain_epochs=1, kl_schedule=bl.schedules.constant(0.0))
     assert len(history) == 3 and history["kl"] == [math.inf] * 3
     assert all(math.isfinite(energy) for energy in history["energy"])
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    """The records of `history.jsonl` by a reader that takes only what the standard of JSON allows."""
+    text = (folder / "history.jsonl").read_text()
+    return [
+        json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+        for line in text.split("\n")[:-1]
+    ]
+
+
+def test_infinite_validation_scores_are_null_on_disk_and_the_run_goes_on(tmp_path: Path) -> None:
+    x, y = line()
+    far = (x, y * 1e30)  # its square is beyond float32
+    options: dict[str, Any] = {"data": (x, y), "likelihood": Gaussian(0.3), "validation": far}
+    fit(small(outputs=2), tmp_path, epochs=2, **options)
+    resumed = fit(small(outputs=2), tmp_path, resume=True, **options)
+    assert resumed["validation_nll"] == [math.inf] * 3
+    found = lines(tmp_path)
+    assert [record["validation_nll"] for record in found] == [None] * 3
+    assert [record["nll"] for record in found] == resumed["nll"]
+
+
+def test_a_validation_score_that_is_no_number_is_the_worst(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores, model, states = iter([math.nan, 3.0, 1.0, math.nan, 2.0]), small(), list[dict[str, Tensor]]()
+    monkeypatch.setattr("bayeslim.training.loop.evaluate", lambda *_, **options: {"nll": next(scores)})
+    history = fit(
+        model,
+        tmp_path,
+        epochs=9,
+        validation=blobs(),
+        patience=2,
+        after_epoch=lambda network, *_: states.append(state(network)),
+    )
+    assert len(history) == 5 and equal(model, states[2])
+    assert [record["validation_nll"] for record in lines(tmp_path)] == [None, 3.0, 1.0, None, 2.0]
 
 
 class RootOfZero(nn.Module):

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from bayeslim.estimators import mean_only, moments
 from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.gaussian import Gaussian
+from bayeslim.predictive.inputs import as_tensor, device_of, float_type_of, one_tensor, refusal
+from bayeslim.predictive.snapshots import check_network
 from bayeslim.randomness import seeded
 from bayeslim.using import using
 
@@ -53,12 +55,15 @@ def saliency(
 
     Raises:
         ModuleNotFoundError: if captum is not installed.
+        TypeError: if `x` is not floating point, or `model` no network that returns one tensor.
+        ValueError: if `x` is empty, not finite or does not fit the network, if `target` does not hold one of its
+            classes per input, or another argument makes no sense.
 
     Example:
         >>> phi = saliency(model, images, smooth=20)
         >>> phi.abs().amax(1)
     """
-    with _explaining(model, x, method, target, seed) as (forward, classes):
+    with _explaining(model, x, method, target, seed) as (forward, x, classes):
         return _gradient(forward, x, classes, smooth, noise)
 
 
@@ -92,13 +97,13 @@ def infidelity(
         One value per example, (N,).
 
     Raises:
-        ModuleNotFoundError: if captum is not installed.
+        ModuleNotFoundError, TypeError, ValueError: as `saliency`.
 
     Example:
         >>> infidelity(model, images, method="moments").mean()
     """
     _check_draws(radius, draws)
-    with _explaining(model, x, method, target, seed) as (forward, classes):
+    with _explaining(model, x, method, target, seed) as (forward, x, classes):
         from captum.metrics import infidelity as captum_infidelity
 
         def perturbed(inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -140,13 +145,13 @@ def sensitivity_max(
         One value per example, (N,). Where the gradient at `x` vanishes, captum does not divide by its norm.
 
     Raises:
-        ModuleNotFoundError: if captum is not installed.
+        ModuleNotFoundError, TypeError, ValueError: as `saliency`.
 
     Example:
         >>> sensitivity_max(model, images).mean()
     """
     _check_draws(radius, draws)
-    with _explaining(model, x, method, target, seed) as (forward, classes):
+    with _explaining(model, x, method, target, seed) as (forward, x, classes):
         from captum.metrics import sensitivity_max as captum_sensitivity
 
         def explain(inputs: tuple[Tensor, ...], target: Tensor) -> tuple[Tensor, ...]:
@@ -165,25 +170,59 @@ Forward = Callable[[Tensor], Tensor]
 @contextmanager
 def _explaining(
     model: nn.Module, x: Tensor, method: Explained, target: Tensor | None, seed: int
-) -> Iterator[tuple[Forward, Tensor]]:
-    """The mean outputs as a function of tensors, and the classes to explain, with noise from `seed`."""
+) -> Iterator[tuple[Forward, Tensor, Tensor]]:
+    """The mean outputs as a function of tensors, the checked inputs and classes to explain; noise is from `seed`."""
     try:
         import captum  # noqa: F401
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("attributions need captum: pip install bayeslim[explain]") from error
     if method not in ("mean", "moments"):
         raise ValueError(f"`method` must be 'mean' or 'moments', got {method!r}")
+    check_network(model, "explain")
+    x = as_tensor("x", x, float_type_of(model)).to(device_of(model))
+    if not x.is_floating_point():
+        raise TypeError(f"`x` must be floating point to have a gradient, got {x.dtype}: convert it, e.g. x.float()")
 
     def forward(inputs: Tensor) -> Tensor:
         output: Any = model(inputs)
-        return output.mean if isinstance(output, Gaussian) else output
+        return one_tensor(output.mean if isinstance(output, Gaussian) else output)
 
     with evaluation_mode(model), using(model, mean_only if method == "mean" else moments), seeded(seed):
-        with torch.no_grad():
-            outputs = forward(x)
-        if outputs.ndim != 2:
-            raise ValueError(f"attributions need outputs (N, classes), got shape {tuple(outputs.shape)}")
-        yield forward, outputs.argmax(1) if target is None else target.to(outputs.device)
+        yield forward, x, _classes(target, _outputs(forward, x))
+
+
+@torch.no_grad()
+def _outputs(forward: Forward, x: Tensor) -> Tensor:
+    """The outputs (N, classes) for `x`, or a ValueError that says what does not fit."""
+    try:
+        outputs = forward(x)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise refusal(x, error) from error
+    if outputs.ndim != 2:
+        raise ValueError(f"attributions need outputs (N, classes), got shape {tuple(outputs.shape)}")
+    return outputs
+
+
+def _classes(target: Tensor | None, outputs: Tensor) -> Tensor:
+    """The classes to explain, one per row of the outputs: those asked for, else the predicted ones."""
+    if target is None:
+        return outputs.argmax(1)
+    rows, count = outputs.shape
+    classes = as_tensor("target", target)
+    if classes.is_floating_point() or classes.dtype == torch.bool or classes.shape != (rows,):
+        raise ValueError(
+            f"`target` must hold {rows} integer classes, one per input, got {classes.dtype} of shape "
+            f"{tuple(classes.shape)}"
+        )
+    wrong = classes[(classes < 0) | (classes >= count)]
+    if len(wrong):
+        raise ValueError(
+            f"`target` holds the class {int(wrong[0])}, but the model has {count} outputs: classes must lie in "
+            f"[0, {count - 1}]"
+        )
+    return classes.to(outputs.device, torch.int64)
 
 
 def _gradient(forward: Forward, x: Tensor, classes: Tensor, smooth: int, noise: float) -> Tensor:
@@ -192,6 +231,8 @@ def _gradient(forward: Forward, x: Tensor, classes: Tensor, smooth: int, noise: 
 
     if smooth < 0:
         raise ValueError(f"`smooth` must not be negative, got {smooth}: 0 takes the plain gradient")
+    if not 0 <= noise < float("inf"):
+        raise ValueError(f"`noise` must be finite and not negative, got {noise}: pass e.g. 0.1")
     inputs = x.detach().clone().requires_grad_()  # captum warns about inputs that need no gradient
     method = Saliency(forward)
     if not smooth:

@@ -16,6 +16,7 @@ from bayeslim.likelihoods.base import Likelihood, likelihood_of
 from bayeslim.predictive.evaluate import evaluate
 from bayeslim.predictive.inputs import as_tensor
 from bayeslim.predictive.sample import Method, predict
+from bayeslim.predictive.snapshots import check_network
 from bayeslim.pruning.criteria import MAGNITUDE
 from bayeslim.pruning.prune import bayes_layers, prune_
 from bayeslim.randomness import check_seed, derived_seed
@@ -74,7 +75,7 @@ def add_noise(x: Tensor, snr_db: float, seed: int = 0) -> Tensor:
         raise TypeError(f"`x` must be floating point to take noise, got {x.dtype}: convert it, e.g. x / 255")
     if not math.isfinite(snr_db):
         raise ValueError(f"`snr_db` must be finite, got {snr_db}: pass e.g. 10")
-    check_seed(seed)
+    seed = check_seed(seed)
     # Derived, since data drawn from the same seed would be the noise itself; on the CPU, the same for every device.
     generator = torch.Generator().manual_seed(derived_seed(seed, 0))
     noise = torch.randn(x.shape, generator=generator, dtype=x.dtype).to(x.device)
@@ -178,6 +179,7 @@ def magnitude_curve(
         >>> curve = magnitude_curve(model, (x_test, y_test), [0.0, 0.5, 0.9])
         >>> [point.scores["accuracy"] for point in curve]
     """
+    check_network(model, "prune")
     chosen = likelihood_of(model, likelihood)
     if bayes_layers(model):
         bayesian = model

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bayeslim.optim.groups import prunable_layers
+from bayeslim.randomness import check_seed
 
 __all__ = ["SparseMomentum"]
 
@@ -48,7 +49,7 @@ class SparseMomentum:
             raise ValueError(f"`epochs` must be at least 1, got {epochs}: pass those of the training")
         self.layers = prunable_layers(model)
         self.epochs, self.prune_rate, self.epoch = epochs, prune_rate, 0
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(check_seed(seed))
         self.kept = [_random_mask(layer.weight, density, generator) for layer in self.layers]
         self.optimizer: torch.optim.Optimizer | None = None
         self._mask_weights()

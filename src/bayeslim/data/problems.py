@@ -21,6 +21,7 @@ from bayeslim.data.tables import Table, read_arrays, read_table
 from bayeslim.data.target import Target, Task
 from bayeslim.data.transfer import file_sha256
 from bayeslim.plain_text import one_line
+from bayeslim.randomness import check_seed
 
 __all__ = ["Problem", "Splits", "from_images", "from_path", "from_table"]
 
@@ -180,7 +181,7 @@ def split_rows(
     count: int, seed: int, rows: int | None = None, test_rows: NDArray[np.int64] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Row numbers for training, validation and test, drawn with `seed`; at most `rows` in all (test_rows besides)."""
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).numpy()
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(check_seed(seed))).numpy()
     if test_rows is not None:
         order = order[~np.isin(order, test_rows)]
     if rows is not None:

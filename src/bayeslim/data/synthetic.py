@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from bayeslim.data.tabular import RegressionData
+from bayeslim.randomness import check_seed
 
 
 class Samples(NamedTuple):
@@ -120,9 +121,7 @@ def generator_for(n: int, seed: int) -> torch.Generator:
     """A generator that starts from `seed`; a ValueError where that or the number of points makes no sense."""
     if n < 1:
         raise ValueError(f"`n` must be at least 1, got {n}: pass the number of points to draw")
-    if not 0 <= seed < 2**63:
-        raise ValueError(f"`seed` must be from 0 to 2^63 - 1, got {seed}: pass e.g. 0")
-    return torch.Generator().manual_seed(seed)
+    return torch.Generator().manual_seed(check_seed(seed))
 
 
 def _check_noise(noise: float) -> None:

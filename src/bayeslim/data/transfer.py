@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import IO, BinaryIO
 from urllib.parse import urlsplit
 
+from bayeslim.storage import sync_folder
+
 _CHUNK = 1 << 16
 _LIMIT = 1 << 30  # bytes; the largest official file is CIFAR-10's archive, 0.17 GB
 
@@ -95,7 +97,7 @@ def download(
             _complete(url, part, progress, attempts, timeout, max_bytes)
             if file_sha256(part) == sha256:
                 os.replace(part, path)
-                _flush_folder(path.parent)
+                sync_folder(path.parent)
                 return path
         found = file_sha256(part)
         part.unlink()
@@ -206,16 +208,6 @@ def _read(response: http.client.HTTPResponse, url: str) -> bytes:
 
 def _is_web_address(url: str) -> bool:
     return urlsplit(url).scheme in ("http", "https")
-
-
-def _flush_folder(folder: Path) -> None:
-    """Make a rename in `folder` survive a power cut, where the platform can."""
-    if sys.platform != "win32":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ See `experiment` for those that also keep checkpoints and data of their own.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -69,18 +69,22 @@ def all_runs(
     return record
 
 
-def merged(records: Sequence[Record]) -> Record:
-    """One record out of several; a method and seed that is in two counts once.
+def merged(records: Sequence[Record], choices: Collection[str] = CHOICES) -> Record:
+    """One record out of several; a method and seed that is in two counts once, as in the last of them.
+
+    Args:
+        records: of one experiment.
+        choices: settings in which they may differ.
 
     Raises:
-        ValueError: if their settings differ in more than methods and seeds.
+        ValueError: if their settings differ in more than that.
 
     Example:
         >>> merged([json.loads(Path(name).read_text()) for name in ("sgd.json", "vi.json")])
     """
     first, *others = records
     for other in others:
-        check_joinable(first["config"], other["config"], CHOICES)
-    config = first["config"] | united([record["config"] for record in records], CHOICES)
+        check_joinable(first["config"], other["config"], choices)
+    config = first["config"] | united([record["config"] for record in records], choices)
     runs = {(run["method"], run["seed"]): run for record in records for run in record["runs"]}
     return first | {"config": config, "runs": list(runs.values())}

@@ -29,8 +29,9 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from bayeslim.data.sparse_examples import Ex1Variant, sparse_regression
+from bayeslim.experiments import method_runs
 from bayeslim.experiments.arguments import add_seeds, common_parser
-from bayeslim.experiments.record import Record, begun, check_joinable, read_record, write_record
+from bayeslim.experiments.record import Record, begun, read_record, write_record
 from bayeslim.feature_selection import Recipe
 from bayeslim.feature_selection.selection import selection_errors, zero_part
 from bayeslim.feature_selection.stack import Task, fit_stack, inputs_used, network_of, stack_losses, stacked_mlp
@@ -159,12 +160,8 @@ def run(
 
 
 def merged(records: Sequence[Record]) -> Record:
-    """One record with the methods of all, the first of each; a ValueError where their settings differ."""
-    first, *others = records
-    for other in others:
-        check_joinable(first["config"], other["config"], ())
-    runs = {(one["method"], one["seed"]): one for record in reversed(records) for one in record["runs"]}
-    return first | {"runs": [runs[key] for key in sorted(runs)]}
+    """One record with the methods of all; seeds must agree as all settings do: they are trained as one stack."""
+    return method_runs.merged(records, choices=())
 
 
 def table(record: Record) -> str:

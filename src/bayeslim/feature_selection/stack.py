@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from bayeslim.models import mlp
 from bayeslim.optim.cv_adam import CVAdam
 from bayeslim.optim.spike_slab import SpikeAndSlab
-from bayeslim.randomness import seeded
+from bayeslim.randomness import check_seed, seeded
 from bayeslim.schedules import Progress, cosine_cycles
 from bayeslim.training.replay import Replayed
 
@@ -128,7 +128,7 @@ def fit_stack(
     compute_gradients = Replayed(gradients, x.device)
     factor = cosine_cycles(recipe.cycles)
     console = Console(stderr=True)
-    generator = torch.Generator(x.device).manual_seed(seed)
+    generator = torch.Generator(x.device).manual_seed(check_seed(seed))
     with Bar(console=console, disable=not (progress and console.is_terminal), transient=True) as bar:
         for epoch in bar.track(range(recipe.epochs), description="selecting"):
             order = torch.randperm(rows, device=x.device, generator=generator)

@@ -78,8 +78,9 @@ class Sampler(torch.optim.Optimizer, ABC):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters with options of its own; see `torch.optim.Optimizer`."""
-        self.check_group(self.defaults | param_group)
-        super().add_param_group(param_group)
+        group = self.defaults | param_group
+        self.check_group(group)
+        super().add_param_group(param_group | {"seed": check_seed(group["seed"])})
         for parameter in self.param_groups[-1]["params"]:
             if not parameter.is_floating_point():
                 self.param_groups.pop()

@@ -12,6 +12,7 @@ from bayeslim.likelihoods.base import Likelihood, likelihood_of
 from bayeslim.predictive.inputs import as_tensor, pair_of
 from bayeslim.predictive.sample import Method, predict
 from bayeslim.predictive.snapshots import Snapshots, network_of
+from bayeslim.randomness import check_seed
 
 __all__ = ["Evaluation", "evaluate", "evaluate_in_full"]
 
@@ -67,6 +68,7 @@ def evaluate_in_full(
     """As `evaluate`, with `ln p(y | x)` of every example besides the scores."""
     if samples < 0:
         raise ValueError(f"`samples` must not be negative, got {samples}: 0 uses the posterior mean")
+    seed = None if seed is None else check_seed(seed)
     chosen = likelihood_of(network_of(model), likelihood)
     means: list[Tensor] = []
     variances: list[Tensor] = []

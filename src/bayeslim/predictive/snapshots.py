@@ -20,7 +20,7 @@ from bayeslim.saving import check_state, load_state_, prefixed, unprefixed
 from bayeslim.schedules import Progress
 from bayeslim.storage import read_tensors, remove_leftovers, write_tensors
 
-__all__ = ["Replay", "Snapshot", "Snapshots", "in_run", "network_of"]
+__all__ = ["Replay", "Snapshot", "Snapshots", "check_network", "in_run", "network_of"]
 
 NAME = re.compile(r"snapshot-(\d{6,})\.safetensors")
 State = dict[str, Tensor]
@@ -213,6 +213,27 @@ class Replay:
 def network_of(model: nn.Module | Snapshots) -> nn.Module:
     """The network itself, where snapshots of it may stand for it."""
     return model.model if isinstance(model, Snapshots) else model
+
+
+def check_network(model: object, action: str) -> None:
+    """Raise TypeError unless `model` is a network, with what to do for one that is given its snapshots.
+
+    Args:
+        model: what was given for a network.
+        action: what is done to it, for the message.
+
+    Example:
+        >>> check_network(nn.Linear(2, 1), "prune")
+    """
+    if isinstance(model, nn.Module):
+        return
+    advice = "pass one"
+    if isinstance(model, Snapshots):
+        advice = (
+            f"{action} the network that they are of, snapshots.model; one of them by itself is that network after "
+            "snapshots.model.load_state_dict(snapshots[-1])"
+        )
+    raise TypeError(f"`model` must be a network (nn.Module), got {type(model).__name__}: {advice}")
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 from bayeslim.estimators import mean_only
 from bayeslim.layers import MultiheadAttention
 from bayeslim.likelihoods.base import remember_likelihood_, remembered_likelihood
+from bayeslim.predictive.snapshots import check_network
 from bayeslim.pruning.cutting import Cut, cut_layer_, cut_norm_
 from bayeslim.pruning.heads import cut_heads_
 from bayeslim.pruning.structure import Reading, Structure
@@ -68,6 +69,7 @@ def compact(model: nn.Module, example: Tensor, *, fold: Literal["mean", "exact"]
         >>> prune_(model, threshold=3.0)
         >>> small = compact(model, x[:1])
     """
+    check_network(model, "compact")
     if fold not in ("mean", "exact"):
         raise ValueError(f"`fold` must be 'mean' or 'exact', got {fold!r}")
     if not isinstance(example, Tensor):

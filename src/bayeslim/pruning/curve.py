@@ -16,6 +16,7 @@ from torch import nn
 from bayeslim.masks import mask_of
 from bayeslim.plain_text import figure_text, visible
 from bayeslim.predictive.evaluate import Evaluation, evaluate_in_full
+from bayeslim.predictive.snapshots import check_network
 from bayeslim.pruning.criteria import LOG_ALPHA, Criterion
 from bayeslim.pruning.prune import bayes_layers, prune_, random_like
 
@@ -178,10 +179,15 @@ def prune_curve(
         tolerance: standard errors of nll that pruning may cost.
         seed: of the samples (the same for all points) and of the control.
 
+    Raises:
+        TypeError: for snapshots, of which each has weights of its own.
+        ValueError: if the arguments make no sense, or every threshold would empty a layer.
+
     Example:
         >>> curve = prune_curve(model, (x_val, y_val))
         >>> prune_(model, threshold=curve.recommended)
     """
+    check_network(model, "prune")
     if tolerance < 0:
         raise ValueError(f"`tolerance` must not be negative, got {tolerance}: pass e.g. 1.0")
     chosen = _default_thresholds(model, criterion, structure) if thresholds is None else list(thresholds)

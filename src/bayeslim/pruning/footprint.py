@@ -22,6 +22,7 @@ from bayeslim.layers.base import BayesLayer
 from bayeslim.layers.recurrent import GRU, LSTM
 from bayeslim.ops import ConvTransposeOp
 from bayeslim.posteriors.base import Posterior
+from bayeslim.predictive.snapshots import check_network
 from bayeslim.pruning.sparse import SparseLinear
 from bayeslim.using import using
 
@@ -108,6 +109,8 @@ def table(before: Footprint, after: Footprint) -> Table:
 
 @torch.no_grad()
 def _measured(models: Sequence[nn.Module], example: Tensor | None, repeats: int) -> list[Footprint]:
+    for model in models:
+        check_network(model, "measure")
     if repeats < 0:
         raise ValueError(f"`repeats` must not be negative, got {repeats}: pass e.g. 20")
     if example is not None and (example.ndim < 1 or not len(example)):

@@ -13,7 +13,9 @@ from bayeslim.layers.attention import MultiheadAttention
 from bayeslim.layers.base import BayesLayer
 from bayeslim.masks import Masked, mask_of, unmasked
 from bayeslim.posteriors.base import Posterior
+from bayeslim.predictive.snapshots import check_network
 from bayeslim.pruning.criteria import LOG_ALPHA, Criterion
+from bayeslim.randomness import check_seed
 
 __all__ = ["bayes_layers", "prune_", "random_like", "set_masks_", "unprune_"]
 
@@ -51,6 +53,7 @@ def prune_(
     Raises:
         ValueError: if the arguments make no sense, scores are NaN, no layer matches, or a layer would be emptied.
             The network is then unchanged.
+        TypeError: for snapshots, of which each has weights of its own.
 
     Example:
         >>> prune_(model, threshold=3.0)
@@ -91,7 +94,8 @@ def prune_(
 
 
 def bayes_layers(model: nn.Module) -> dict[str, BayesLayer]:
-    """Every Bayesian layer by name."""
+    """Every Bayesian layer by name; a TypeError for what is no network."""
+    check_network(model, "prune")
     return {name: module for name, module in model.named_modules() if isinstance(module, BayesLayer)}
 
 
@@ -145,7 +149,7 @@ def random_like(pruned: nn.Module, seed: int = 0) -> nn.Module:
         >>> bl.evaluate(random_like(model), test)["accuracy"]
     """
     control = copy.deepcopy(pruned)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(check_seed(seed))
     shuffled: dict[Posterior, Masked] = {}
     for layer in bayes_layers(control).values():
         inner, mask = unmasked(layer.weight), mask_of(layer.weight)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bayeslim.layers.base import BayesLayer
+from bayeslim.predictive.snapshots import check_network
 
 __all__ = ["SparseLinear", "sparsify_"]
 
@@ -111,6 +112,7 @@ def sparsify_(model: nn.Module, example: Tensor, threshold: float = 0.8) -> dict
         >>> sparsify_(collapse_(model), x[:1000])
         {'1': 'csr (0.766 ms, dense 4.989 ms)', '3': 'dense (sparsity 0.412)'}
     """
+    check_network(model, "sparsify")
     if not 0 <= threshold <= 1:
         raise ValueError(f"`threshold` must lie in [0, 1], got {threshold}: pass e.g. 0.8")
     if any(isinstance(module, BayesLayer) for module in model.modules()):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from bayeslim.layers.base import BayesLayer
+from bayeslim.predictive.snapshots import check_network
 from bayeslim.pruning.criteria import LOG_ALPHA, Criterion
+from bayeslim.pruning.prune import bayes_layers
 
 __all__ = ["named_sparsity", "sparsity"]
 
@@ -27,10 +28,10 @@ def named_sparsity(
         >>> named_sparsity(bl.mlp([4, 3, 2]))
         {'0': 0.0, '2': 0.0}
     """
+    check_network(model, "measure")
     return {
-        name: 1 - criterion.keep(module.weight, threshold).double().mean().item()
-        for name, module in model.named_modules()
-        if isinstance(module, BayesLayer)
+        name: 1 - criterion.keep(layer.weight, threshold).double().mean().item()
+        for name, layer in bayes_layers(model).items()
     }
 
 
@@ -42,6 +43,6 @@ def sparsity(model: nn.Module, threshold: float | None = None, criterion: Criter
         >>> sparsity(bl.mlp([4, 3, 2]))
         0.0
     """
-    sizes = [m.weight.mean().numel() for m in model.modules() if isinstance(m, BayesLayer)]
     parts = named_sparsity(model, threshold, criterion).values()
+    sizes = [layer.weight.mean().numel() for layer in bayes_layers(model).values()]
     return sum(size * part for size, part in zip(sizes, parts, strict=True)) / max(1, sum(sizes))

@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from bayeslim.predictive.snapshots import Snapshots
+from bayeslim.optim.injection import Sampler
+from bayeslim.predictive.snapshots import check_network
 from bayeslim.schedules import Progress
 
-__all__ = ["EpochHook", "OptimizerFactory", "check_counts", "check_kinds", "plain_integer"]
+__all__ = ["EpochHook", "OptimizerFactory", "check_counts", "check_kinds", "check_sampler", "plain_integer"]
 
 T = TypeVar("T")
 OptimizerFactory = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
@@ -30,9 +31,7 @@ def check_kinds(model: object, optimizer: object, after_epoch: object) -> None:
     Example:
         >>> check_kinds(nn.Linear(2, 1), torch.optim.SGD, None)
     """
-    if not isinstance(model, nn.Module):
-        advice = "train the network that they are of, snapshots.model" if isinstance(model, Snapshots) else "pass one"
-        raise TypeError(f"`model` must be a network (nn.Module), got {type(model).__name__}: {advice}")
+    check_network(model, "train")
     if optimizer is not None and not callable(optimizer):
         kind = type(optimizer).__name__
         raise TypeError(
@@ -58,6 +57,24 @@ def check_counts(**counts: int) -> list[int]:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"`{name}` must be a positive integer, got {value!r}")
     return list(plain.values())
+
+
+def check_sampler(optimizer: torch.optim.Optimizer, num_data: int) -> None:
+    """Raise ValueError for a sampler whose noise is that of another number of training examples.
+
+    Args:
+        optimizer: any; what is no sampler passes.
+        num_data: training examples.
+
+    Example:
+        >>> check_sampler(bl.optim.SGLD(model.parameters(), num_data=300, lr=0.1), 300)
+    """
+    counts = [group["num_data"] for group in optimizer.param_groups] if isinstance(optimizer, Sampler) else []
+    if wrong := [count for count in counts if count != num_data]:
+        raise ValueError(
+            f"`num_data`={wrong[0]} of the optimiser {type(optimizer).__name__} contradicts the data, which has "
+            f"{num_data} examples: pass it num_data={num_data}, and for a hotter or colder chain another `temperature`"
+        )
 
 
 def plain_integer(value: T) -> T | int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import nn
 
 from bayeslim.likelihoods.base import Likelihood
@@ -13,7 +15,8 @@ __all__ = ["note_best", "patience_over", "restore_best_"]
 
 
 def note_best(state: RunState, model: nn.Module, likelihood: Likelihood, score: float) -> None:
-    """Keep a copy of network and likelihood if the score of the last epoch is the best so far."""
+    """Keep a copy of network and likelihood if the score of the last epoch is the best so far; NaN is the worst."""
+    score = math.inf if math.isnan(score) else score
     if state.best_score is None or score < state.best_score:
         state.best_score, state.best_epoch = score, state.epoch
         both = prefixed("model", model.state_dict()) | prefixed("likelihood", likelihood.state_dict())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bayeslim.storage import write_atomically
+from bayeslim.storage import json_text, write_atomically
 
 __all__ = ["History"]
 
@@ -41,6 +40,6 @@ class History:
         return self.records[-1]
 
     def write(self, path: Path) -> None:
-        """Write JSON lines, atomically."""
-        lines = "".join(json.dumps(record) + "\n" for record in self.records)
+        """Write JSON lines for any reader, atomically; a number that is not finite becomes null."""
+        lines = "".join(json_text(record) + "\n" for record in self.records)
         write_atomically(path, lines.encode())

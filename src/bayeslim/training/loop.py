@@ -27,7 +27,14 @@ from bayeslim.predictive.snapshots import in_run
 from bayeslim.pruning.sparsity import named_sparsity
 from bayeslim.randomness import check_seed, derived_seed, seeded
 from bayeslim.schedules import Progress, Schedule
-from bayeslim.training.arguments import EpochHook, OptimizerFactory, check_counts, check_kinds, plain_integer
+from bayeslim.training.arguments import (
+    EpochHook,
+    OptimizerFactory,
+    check_counts,
+    check_kinds,
+    check_sampler,
+    plain_integer,
+)
 from bayeslim.training.batches import Batch, Batches, make_batches
 from bayeslim.training.checkpoint import RunState, checkpoint_file, load_checkpoint_, save_checkpoint
 from bayeslim.training.early_stopping import note_best, patience_over, restore_best_
@@ -142,7 +149,7 @@ def fit(
     """
     check_kinds(model, optimizer, after_epoch)
     epochs, accumulate, samples, keep = check_counts(epochs=epochs, accumulate=accumulate, samples=samples, keep=keep)
-    batch_size, num_data, seed = plain_integer(batch_size), plain_integer(num_data), plain_integer(seed)
+    batch_size, num_data = plain_integer(batch_size), plain_integer(num_data)
     if not 0 <= pretrain_epochs <= epochs:
         raise ValueError(f"`pretrain_epochs` must lie in [0, epochs={epochs}], got {pretrain_epochs}")
     if patience is not None and validation is None:
@@ -184,6 +191,7 @@ def fit(
         cuda_graph=cuda_graph,
         ranks=ranks,
     )
+    check_sampler(stepper.optimizer, batches.num_data)
     folder = None if checkpoint is None else Path(checkpoint)
     settings = {
         "num_data": batches.num_data,
@@ -238,8 +246,7 @@ def fit(
 
 def _begin(stepper: Stepper, folder: Path | None, resume: bool, seed: int | None, settings: dict[str, Any]) -> RunState:
     """A fresh run, written at once so that there is always a checkpoint; or the one to resume."""
-    if seed is not None:
-        check_seed(seed)
+    seed = None if seed is None else check_seed(seed)
     ranks = stepper.ranks
     exists = ranks.from_first(lambda: folder is not None and checkpoint_file(folder).exists())
     if exists and not resume:

@@ -121,8 +121,7 @@ def fit_many(
         epochs=epochs,
     )
     seeds = torch.randint(2**31, (len(models),)).tolist() if seeds is None else _each("seeds", seeds, len(models))
-    for seed in seeds:
-        check_seed(seed)
+    seeds = [check_seed(seed) for seed in seeds]
     modes = TrainingModes(*models)
     for model in models:
         model.to(device or device_of(model))

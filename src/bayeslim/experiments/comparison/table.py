@@ -49,7 +49,7 @@ def _of_set(record: dict[str, Any], name: str, runs: Runs) -> str:
             *(_spread([run[key] * (100 if key == "accuracy" else 1) for run in done]) for key in scores.values()),
             _spread([run["single"] * (100 if scores is CLASSES else 1) for run in done]),
             f"{100 * mean(run['sparsity'] for run in done):.0f}",
-            *(f"{mean(run[key] for run in done) / 1024:.4g}" for key in ("bytes", "slim_bytes")),
+            *(_kib([run[key] for run in done]) for key in ("bytes", "slim_bytes")),
             *("-" if times is None else f"{times[f'{key}_ratio']:.3g}" for key in ("train", "predict")),
         ]
         lines.append(f"| {' | '.join(cells)} |")
@@ -76,6 +76,12 @@ def _ranks(runs: Runs, sets: Sequence[str]) -> str:
         )
         lines.append(f"| {method} | {' | '.join(f'{place:.3g}' for place in places)} |")
     return "\n".join(lines)
+
+
+def _kib(sizes: list[int]) -> str:
+    """Their mean, of four significant digits or more, and never with a power of ten."""
+    size = mean(sizes) / 1024
+    return f"{size:.0f}" if size >= 1000 else f"{size:.4g}"
 
 
 def _spread(values: list[float]) -> str:
