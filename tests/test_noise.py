@@ -1,13 +1,16 @@
 """Noise: the hash against the normal distribution, and what compiled code draws."""
 
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from scipy import stats
 from torch import Tensor
 
-from bayeslim.noise import hashed_normal, normal_like
+from bayeslim import noise
+from bayeslim.noise import hashed_normal, looked_up_normal, normal_like, normals
 
 
 def drawn(first: int, second: int, *shape: int) -> Tensor:
@@ -17,9 +20,10 @@ def drawn(first: int, second: int, *shape: int) -> Tensor:
 COUNT = 2**20
 
 
-@pytest.fixture(scope="module")
-def numbers() -> Tensor:
-    return drawn(12345, -678, COUNT).double()
+@pytest.fixture(scope="module", params=["hashed", "looked up"])
+def numbers(request: pytest.FixtureRequest) -> Tensor:
+    found = drawn(12345, -678, COUNT) if request.param == "hashed" else looked_up_normal(12345, (COUNT,))
+    return found.double()
 
 
 def test_moments_within_five_standard_errors(numbers: Tensor) -> None:
@@ -45,8 +49,8 @@ def test_neighbours_are_independent(numbers: Tensor, lag: int) -> None:
 @pytest.mark.parametrize(
     "other", [(12346, -678), (12345, 1938405721), (-12345, 678), (12345 + COUNT // 2, -678), (0, 0), (-678, 12345)]
 )
-def test_other_seeds_are_independent(numbers: Tensor, other: tuple[int, int]) -> None:
-    beside = drawn(*other, COUNT).double()
+def test_other_seeds_are_independent(other: tuple[int, int]) -> None:
+    numbers, beside = drawn(12345, -678, COUNT).double(), drawn(*other, COUNT).double()
     for function in (lambda x: x, lambda x: x.square() - 1):
         for shift in (0, 1, -1, COUNT // 2):
             products = function(numbers) * function(beside.roll(shift))
@@ -62,11 +66,79 @@ def test_the_largest_number() -> None:
     assert abs(drawn(0, 1, COUNT)).max() < math.sqrt(-2 * math.log(2.0**-25))
 
 
-def test_eager_code_draws_from_torch() -> None:
-    torch.manual_seed(3)
-    found = normal_like(torch.empty(2, 3, dtype=torch.float64))
-    torch.manual_seed(3)
-    assert torch.equal(found, torch.randn(2, 3, dtype=torch.float64))
+@pytest.mark.parametrize("other", [0, 1, 12344, 12346, 12345 + 2**32, 12345 + 2**64])
+def test_numbers_looked_up_by_other_seeds_are_independent(other: int) -> None:
+    numbers, beside = looked_up_normal(12345, (COUNT,)).double(), looked_up_normal(other, (COUNT,)).double()
+    for function in (lambda x: x, lambda x: x.square() - 1):
+        for shift in (0, 1, 4, -4):
+            products = function(numbers) * function(beside.roll(shift))
+            assert abs(products.mean()) < 5 * products.std() / math.sqrt(COUNT)
+
+
+def test_the_table_holds_the_means_of_equally_likely_intervals() -> None:
+    """By its own moments, and by averages of normal numbers that lie between two quantiles."""
+    table = noise._table(torch.float64)
+    moments = [float(np.mean(table**power)) for power in (1, 2, 4, 6)]
+    assert moments == pytest.approx([0, 1, 2.9998, 14.99], abs=0.002)
+    assert moments[1] == pytest.approx(1, abs=1e-12) and table.max() == pytest.approx(4.3875, abs=1e-4)
+    for i in (0, 1, 40_000, 65_534):
+        inside = stats.norm.ppf(np.linspace(i, i + 1, 20_001)[1:-1] / 2**16)
+        assert table[i] == pytest.approx(inside.mean(), rel=2e-4)
+
+
+def test_looked_up_numbers_depend_on_nothing_but_the_seed() -> None:
+    some, more = looked_up_normal(7, (3, 5)), looked_up_normal(7, (2 * noise.AT_ONCE + 3,))
+    assert torch.equal(some.flatten(), more[:15]) and not torch.equal(more[:15], more[noise.AT_ONCE :][:15])
+    torch.testing.assert_close(looked_up_normal(7, (15,), torch.float64).float(), more[:15])
+
+
+def test_eager_code_draws_few_or_exact_numbers_from_torch() -> None:
+    for shape, dtype in (((2, 3), torch.float32), ((300, 300), torch.float64)):
+        torch.manual_seed(3)
+        found = normal_like(torch.empty(shape, dtype=dtype))
+        torch.manual_seed(3)
+        assert torch.equal(found, torch.randn(shape, dtype=dtype))
+
+
+def test_many_numbers_follow_the_seed_and_are_drawn_anew() -> None:
+    like = torch.empty(300, 300)
+    torch.manual_seed(1)
+    first, second = normal_like(like), normals((90_000,), like)
+    torch.manual_seed(1)
+    assert torch.equal(first, normal_like(like)) and first.shape == like.shape
+    assert np.isin(first.numpy(), noise._table(torch.float32)).all()
+    assert abs((first.flatten() * second).mean()) < 5 / math.sqrt(90_000)
+
+
+@pytest.mark.parametrize("differs", [True, False])
+def test_samples_of_vmap_get_numbers_of_their_own(differs: bool) -> None:
+    """Whether the tensor differs over samples or not; where samples are to share their noise, they do."""
+
+    def draw(sample: Tensor, randomness: str = "different") -> Tensor:
+        like = torch.zeros(50, 60)
+        return torch.vmap(lambda x: normal_like(like + x if differs else like), randomness=randomness)(sample)
+
+    torch.manual_seed(1)
+    found = draw(torch.zeros(40))
+    assert found.shape == (40, 50, 60) and np.isin(found.numpy(), noise._table(torch.float32)).all()
+    flat = found.flatten(1)
+    correlations = flat @ flat.T / 3000 - torch.eye(40)
+    assert correlations.abs().max() < 5.5 / math.sqrt(3000 / 2)
+    torch.manual_seed(1)
+    assert torch.equal(found, draw(torch.zeros(40)))
+    few = draw(torch.zeros(3))
+    assert few.shape == (3, 50, 60) and not torch.equal(few[0], few[1])
+    nested = torch.vmap(draw, randomness="different")(torch.zeros(2, 40))
+    assert nested.shape == (2, 40, 50, 60) and not torch.equal(nested[0], nested[1])
+    if not differs:
+        shared = torch.vmap(lambda x: normal_like(torch.zeros(300, 300)) + x, randomness="same")(torch.zeros(2))
+        assert torch.equal(shared[0], shared[1])
+
+
+def test_noise_of_a_traced_network_stays_random() -> None:
+    """Numbers of a table would be constants there."""
+    traced: Any = torch.jit.trace(normal_like, torch.empty(300, 300), check_trace=False)
+    assert not torch.equal(traced(torch.empty(300, 300)), traced(torch.empty(300, 300)))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")

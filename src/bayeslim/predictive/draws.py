@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from bayeslim.estimators import Bias, independent_draws, mean_only, weight_sample
 from bayeslim.gaussian import Gaussian
 from bayeslim.layers.base import BayesLayer
+from bayeslim.noise import normals
 from bayeslim.ops import LinearOp, Op
 from bayeslim.posteriors.base import Posterior
 from bayeslim.predictive.inputs import one_tensor
@@ -190,6 +191,6 @@ def _weights(posterior: Posterior) -> Draw:
     def networks(count: int) -> Tensor:
         if std is None:
             return over_samples(lambda _: posterior.rsample(), torch.empty(count, device=mean.device))
-        return mean.new_empty(count, *mean.shape).normal_().mul_(std).add_(mean)
+        return normals((count, *mean.shape), mean).mul_(std).add_(mean)
 
     return Draw(posterior, "rsample", mean.shape, networks)

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayeslim.estimators import Bias, bias_mean
+from bayeslim.noise import normals
 from bayeslim.ops import Op
 from bayeslim.posteriors.base import Posterior, wide
 
@@ -46,9 +47,9 @@ class JointOutputs:
 
     def draw(self, count: int) -> Tensor:
         """The outputs of `count` networks, (count, ..., out)."""
-        (outputs, rows, _), dtype, device = self.factors.shape, self.factors.dtype, self.factors.device
-        with torch.autocast(device.type, enabled=False):
-            noise = torch.randn(outputs, count, rows, dtype=dtype, device=device)  # in this order nothing is copied
+        outputs, rows, _ = self.factors.shape
+        with torch.autocast(self.factors.device.type, enabled=False):
+            noise = normals((outputs, count, rows), self.factors)  # in this order nothing is copied
             deviation = torch.bmm(noise, self.factors.mT).permute(1, 2, 0).reshape(count, *self.mean.shape)
         return self.mean + deviation.to(self.mean.dtype)
 

@@ -26,6 +26,7 @@ from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.gaussian import Gaussian
 from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
+from bayeslim.noise import normals
 from bayeslim.predictive.draws import replaced
 from bayeslim.predictive.inputs import Inputs, device_of, input_batches, one_tensor, refusal
 from bayeslim.predictive.networks import predict_by_networks, predict_by_sampling, together
@@ -166,7 +167,7 @@ def predict_batch(
         if exact is not None:
             return _from_moments(likelihood, *exact)
         for chunk in _chunks(samples, OUTPUTS_AT_ONCE // output.numel()):
-            stream.add(output.mean + output.std * output.mean.new_empty(chunk, *output.shape).normal_())
+            stream.add(output.mean + output.std * normals((chunk, *output.shape), output.mean))
     elif method == "mean" or not (isinstance(x, Gaussian) or has_posterior(model)):
         stream.add(one_tensor(model(certain(x)))[None])
     else:
