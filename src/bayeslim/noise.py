@@ -12,6 +12,9 @@ from torch import Tensor, nn
 
 __all__ = ["hashed_normal", "looked_up_normal", "normal_like", "normals"]
 
+inside: Any = torch._C._functorch  # pyright: ignore[reportAttributeAccessIssue]
+"""What torch knows about its own transforms, such as `torch.vmap`."""
+
 MANY = 2**16
 """From here `looked_up_normal` is the faster one, also in a training step, which leaves nothing of it in the cache."""
 AT_ONCE = 2**16
@@ -57,15 +60,17 @@ def _looked_up(shape: torch.Size | tuple[int, ...], like: Tensor) -> Tensor | No
     if not _may_look_up(like):
         return None
     count = math.prod(shape)
-    if not torch._C._are_functorch_transforms_active():
+    transforms = inside.get_interpreter_stack() or []
+    if not transforms:
         return looked_up_normal(int(_seed()), shape) if count >= MANY else None
-    inside: Any = torch._C._functorch  # pyright: ignore[reportAttributeAccessIssue]
-    seed = _seed()
-    seeds = inside.get_unwrapped(seed) if inside.is_batchedtensor(seed) else seed
-    if seeds is seed or inside.is_functorch_wrapped_tensor(seeds) or len(seeds) * count < MANY:
+    if len(transforms) > 1 or transforms[0].key() != inside.TransformType.Vmap:
         return None
-    noise = looked_up_normal(int(seeds[0]), (len(seeds), *shape))
-    return inside._add_batch_dim(noise, 0, inside.maybe_get_level(seed))
+    vmap = inside.CVmapInterpreterPtr(transforms[0])
+    samples, differ = vmap.batchSize(), vmap.randomness() == inside.RandomnessType.Different
+    if not differ or samples * count < MANY:
+        return None
+    noise = looked_up_normal(int(inside.get_unwrapped(_seed())[0]), (samples, *shape))
+    return inside._add_batch_dim(noise, 0, vmap.level())
 
 
 def _may_look_up(tensor: Tensor) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from rich.console import Console
 
 from bayeslim.experiments.arguments import common_parser
 from bayeslim.experiments.experiment import Experiment, run
-from bayeslim.experiments.record import Record, read_record, write_record
+from bayeslim.experiments.record import Record, join_files, read_record, write_record
 
 __all__ = ["carry_out", "resumable_parser"]
 
@@ -51,8 +50,7 @@ def carry_out(kind: type[Experiment], chosen: argparse.Namespace, table: Callabl
         console.print(text, markup=False, soft_wrap=True)
 
     if chosen.merge:
-        record = kind.merged([json.loads(file.read_text()) for file in chosen.merge])
-        write_record(chosen.out, record)
+        record = join_files(chosen.merge, kind.merged, chosen.out)
     else:
         given: dict[str, Any] = {field.name: getattr(chosen, field.name, None) for field in fields(kind)}
         given = {name: value for name, value in given.items() if value is not None}

@@ -13,7 +13,7 @@ import torch
 
 from bayeslim.storage import write_atomically
 
-__all__ = ["Record", "begun", "check_joinable", "made_by", "read_record", "united", "write_record"]
+__all__ = ["Record", "begun", "check_joinable", "join_files", "made_by", "read_record", "united", "write_record"]
 
 Record = dict[str, Any]
 """What JSON can hold: settings, facts, and a list of runs."""
@@ -90,6 +90,24 @@ def write_record(path: Path | None, record: Record) -> None:
         record = {**record, "commands": list(dict.fromkeys([*record.get("commands", []), command]))}
     if path is not None:
         write_atomically(path, (json.dumps(record, indent=1) + "\n").encode())
+
+
+def join_files(paths: Sequence[Path], merged: Callable[[Sequence[Record]], Record], out: Path | None) -> Record:
+    """Join records that were written apart, with the commands of all, and write the whole.
+
+    Args:
+        paths: their files.
+        merged: joins records, or raises ValueError if their settings differ.
+        out: where the whole goes, or None.
+
+    Example:
+        >>> join_files([Path("seed0.json"), Path("seed1.json")], merged, Path("results/mine.json"))
+    """
+    records = [json.loads(path.read_text()) for path in paths]
+    commands = list(dict.fromkeys(command for record in records for command in record.get("commands", [])))
+    record = merged(records) | ({"commands": commands} if commands else {})
+    write_record(out, record)
+    return record
 
 
 def check_joinable(

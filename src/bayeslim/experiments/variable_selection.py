@@ -17,7 +17,6 @@ The paper has 5 and 4 selected inputs swapped between examples 1 and 3: the supp
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -31,7 +30,7 @@ from torch import Tensor, nn
 from bayeslim.data.sparse_examples import Ex1Variant, sparse_regression
 from bayeslim.experiments import method_runs
 from bayeslim.experiments.arguments import add_seeds, common_parser
-from bayeslim.experiments.record import Record, begun, read_record, write_record
+from bayeslim.experiments.record import Record, begun, join_files, read_record, write_record
 from bayeslim.feature_selection import Recipe
 from bayeslim.feature_selection.selection import selection_errors, zero_part
 from bayeslim.feature_selection.stack import Task, fit_stack, inputs_used, network_of, stack_losses, stacked_mlp
@@ -205,8 +204,7 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     console = Console()
     if chosen.merge:
-        record = merged([json.loads(file.read_text()) for file in chosen.merge])
-        write_record(chosen.out, record)
+        record = join_files(chosen.merge, merged, chosen.out)
     else:
         config = EXAMPLES[chosen.example]
         config = replace(config, variant=chosen.variant, seeds=tuple(chosen.seeds), restarts=chosen.restarts)

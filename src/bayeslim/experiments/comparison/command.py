@@ -37,7 +37,7 @@ from bayeslim.experiments.comparison.judge import costs, judged, validation_nll
 from bayeslim.experiments.comparison.methods import METHODS
 from bayeslim.experiments.comparison.table import table
 from bayeslim.experiments.comparison.training import Config, Job
-from bayeslim.experiments.record import check_joinable, united, write_record
+from bayeslim.experiments.record import check_joinable, join_files, united, write_record
 from bayeslim.machine import machine
 
 __all__ = ["Config", "main", "run", "table"]
@@ -155,8 +155,7 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     console = Console()
     if chosen.merge:
-        record = merged([json.loads(file.read_text()) for file in chosen.merge])
-        write_record(chosen.out, record)
+        record = join_files(chosen.merge, merged, chosen.out)
     else:
         images = chosen.data in IMAGES
         sets = (chosen.data,) if images else tuple(chosen.sets)

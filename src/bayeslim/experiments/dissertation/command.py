@@ -31,7 +31,7 @@ from bayeslim.experiments.dissertation.networks import STARTS, Networks
 from bayeslim.experiments.dissertation.regression import Curve
 from bayeslim.experiments.dissertation.reviews import Reviews
 from bayeslim.experiments.dissertation.table import table
-from bayeslim.experiments.record import check_joinable, united, write_record
+from bayeslim.experiments.record import check_joinable, join_files, united, write_record
 
 __all__ = ["PAPER", "QUICK", "TOLERANCE", "Config", "Part", "main", "merged", "run"]
 
@@ -214,8 +214,7 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     console = Console()
     if chosen.merge:
-        record = merged([json.loads(file.read_text()) for file in chosen.merge])
-        write_record(chosen.out, record)
+        record = join_files(chosen.merge, merged, chosen.out)
     else:
         base = QUICK if chosen.quick else Config()
         seeds = base.seeds if chosen.seeds is None else tuple(chosen.seeds)

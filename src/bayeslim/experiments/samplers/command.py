@@ -21,7 +21,6 @@ Results are written after every run, and a run with the same --out goes on where
 from __future__ import annotations
 
 import copy
-import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -33,7 +32,7 @@ from rich.console import Console
 import bayeslim as bl
 from bayeslim.experiments.arguments import add_seeds, common_parser
 from bayeslim.experiments.method_runs import all_runs, merged
-from bayeslim.experiments.record import Record, read_record, write_record
+from bayeslim.experiments.record import Record, join_files, read_record, write_record
 from bayeslim.experiments.samplers.methods import METHODS, Config, Data, Outcome
 from bayeslim.experiments.samplers.table import table
 from bayeslim.predictive import Snapshots
@@ -112,8 +111,7 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     console = Console()
     if chosen.merge:
-        record = merged([json.loads(file.read_text()) for file in chosen.merge])
-        write_record(chosen.out, record)
+        record = join_files(chosen.merge, merged, chosen.out)
     else:
         config = Config(tuple(chosen.methods), tuple(chosen.seeds), chosen.epochs)
         images = load_images(chosen.root, chosen.device)

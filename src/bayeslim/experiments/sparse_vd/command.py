@@ -30,7 +30,6 @@ Results are written after every stack, and a run with the same --out goes on whe
 from __future__ import annotations
 
 import itertools
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -40,7 +39,7 @@ from typing import Any
 from rich.console import Console
 
 from bayeslim.experiments.arguments import add_seeds, common_parser
-from bayeslim.experiments.record import begun, check_joinable, read_record, write_record
+from bayeslim.experiments.record import begun, check_joinable, join_files, read_record, write_record
 from bayeslim.experiments.sparse_vd.finish import finished
 from bayeslim.experiments.sparse_vd.recipes import FINISHES, GOALS, PAPER, RECIPES, TOLERANCE, USUAL, Recipe
 from bayeslim.experiments.sparse_vd.table import table
@@ -173,8 +172,7 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     console = Console()
     if chosen.merge:
-        record = merged([json.loads(file.read_text()) for file in chosen.merge])
-        write_record(chosen.out, record)
+        record = join_files(chosen.merge, merged, chosen.out)
     else:
         names = tuple(chosen.recipes or RECIPES[chosen.network])
         finishes = tuple(chosen.finishes or (("pruned", "magnitude") if chosen.network == "vgg" else USUAL))

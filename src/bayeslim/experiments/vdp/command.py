@@ -23,9 +23,8 @@ from __future__ import annotations
 
 import copy
 import functools
-import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ import bayeslim as bl
 from bayeslim.analysis import SNRS, infidelity, magnitude_curve, noise_sweep, sensitivity_max
 from bayeslim.experiments.arguments import add_seeds, common_parser
 from bayeslim.experiments.method_runs import all_runs, merged
-from bayeslim.experiments.record import Record, read_record, write_record
+from bayeslim.experiments.record import Record, join_files, read_record, write_record
 from bayeslim.experiments.vdp.table import table
 from bayeslim.full_covariance import full_covariance
 from bayeslim.gaussian import Gaussian
@@ -244,6 +243,13 @@ def load_images(root: Path | None, device: str) -> tuple[tuple[Tensor, Tensor], 
     return (train.x.to(device), train.y.to(device)), (test.x.to(device), test.y.to(device)), strange.x.to(device)
 
 
+def _with_costs(records: Sequence[Record]) -> Record:
+    """One record out of those of runs and those of costs."""
+    trained = [part for part in records if "runs" in part]
+    whole = {key: value for part in reversed(records) for key, value in part.items()}
+    return whole | (merged(trained) if trained else {})
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the experiment from the command line."""
     quick, out = "one seed, one epoch of a thousand images", "JSON file to write, and to go on from"
@@ -255,11 +261,7 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     console = Console()
     if chosen.merge:
-        records = [json.loads(file.read_text()) for file in chosen.merge]
-        trained = [part for part in records if "runs" in part]
-        record = {key: value for part in reversed(records) for key, value in part.items()}
-        record |= merged(trained) if trained else {}
-        write_record(chosen.out, record)
+        record = join_files(chosen.merge, _with_costs, chosen.out)
     else:
         config = Config(tuple(chosen.methods), tuple(chosen.seeds), chosen.epochs)
         images = load_images(chosen.root, chosen.device)
