@@ -87,14 +87,15 @@ def _peers(records: Records) -> str:
     found = records.get("peers")
     if found is None:
         return "not made yet"
-    others = {name: cost["ratio"] for name, cost in found["train_step"].items() if not _is_ours(name)}
+    others = {name: cost["ratio"] for name, cost in found["train_step"].items() if not is_ours(name)}
     best = sorted(others, key=lambda name: others[name])[:2]
-    passes = sorted(cost["ratio"] for name, cost in found["predict"].items() if not _is_ours(name))
+    passes = sorted(cost["ratio"] for name, cost in found["predict"].items() if not is_ours(name))
     steps = " and ".join(f"{others[name]:.2f} ({name})" for name in best)
     return f"steps of {steps} at best, predictions of {passes[0]:.1f} to {passes[-1]:.1f}"
 
 
-def _is_ours(name: str) -> bool:
+def is_ours(name: str) -> bool:
+    """Whether a row of the record of other libraries is one of our networks, or the plain one."""
     return name in ESTIMATOR or name in ("ard", "deterministic")
 
 

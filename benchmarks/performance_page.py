@@ -8,7 +8,7 @@ from pathlib import Path
 
 from limits import step_seconds
 from performance_figure import write
-from performance_goals import ESTIMATOR, goals
+from performance_goals import goals, is_ours
 from performance_markdown import Records, images_of, ratio, table, wrapped
 
 ROOT = Path(__file__).parent.parent
@@ -122,7 +122,7 @@ def peers(records: Records) -> str:
     rows: list[list[str]] = []
     for name, cost in record["train_step"].items():
         loop = record["predict"].get(name)
-        shown = f"bayeslim, {name}" if name in ESTIMATOR or name == "ard" else name
+        shown = f"bayeslim, {name}" if is_ours(name) and name != "deterministic" else name
         numbers = [f"{1e3 * cost['seconds']:.2f}", ratio(cost), f"{cost['memory_ratio']:.2f}"]
         rows.append([shown, *numbers, ratio(loop) if loop else ""])
     rows += [[name, "not installed", "", "", ""] for name in record["missing"]]

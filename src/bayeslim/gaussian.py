@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-__all__ = ["MOMENT_RULES", "Gaussian", "Mode", "NoMomentRule", "Residual"]
+__all__ = ["MOMENT_RULES", "Gaussian", "Mode", "NoMomentRule", "Residual", "mean_was_called"]
 
 MOMENT_RULES: dict[Callable[..., Any], Callable[..., Any]] = {}
 """What each torch function does to a `Gaussian`; filled by `bayeslim.moment_rules`."""
@@ -197,6 +197,21 @@ class Gaussian:
     ) -> Any:
         """Look `func` up in `MOMENT_RULES`."""
         return _rule(func)(*args, **(kwargs or {}))
+
+
+def mean_was_called(error: Exception) -> str | None:
+    """What to do, if `error` comes from `x.mean(...)` on a `Gaussian`, which any code written for tensors may hold.
+
+    Example:
+        >>> mean_was_called(TypeError("'Tensor' object is not callable"))
+        'the network calls `.mean(...)` on an uncertain value, whose `.mean` is a tensor: write ...'
+    """
+    if not (isinstance(error, TypeError) and "Tensor' object is not callable" in str(error)):  # or 'FakeTensor'
+        return None
+    return (
+        "the network calls `.mean(...)` on an uncertain value, whose `.mean` is a tensor: write torch.mean(x, dim), "
+        "which means the same for tensors"
+    )
 
 
 def _rule(func: Callable[..., Any]) -> Callable[..., Any]:

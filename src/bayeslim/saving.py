@@ -16,7 +16,7 @@ from bayeslim.likelihoods.base import Likelihood, remember_likelihood_, remember
 from bayeslim.parts import describe_heads, describe_parts, take_heads_, take_parts_, tied_names, undone_on_error
 from bayeslim.storage import read_tensors, write_tensors
 
-__all__ = ["check_state", "load", "load_state_", "prefixed", "save", "unprefixed"]
+__all__ = ["check_state", "described_network", "load", "load_state_", "prefixed", "save", "unprefixed"]
 
 ADVICE = (
     "make `model` as it was when it was saved; if it was Bayesian, convert it first by bl.bayesianize_ with the same "
@@ -91,12 +91,7 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> nn.Mod
         raise ValueError(f"{file} holds {facts.get('kind')!r}, not a saved network")
     built = model is None
     if model is None:
-        if facts.get("architecture") is None:
-            raise ValueError(
-                f"{file} does not describe its architecture (it has modules that bayeslim cannot build): "
-                "make the network yourself and call load(path, model)"
-            )
-        model = build(facts["architecture"])
+        model = described_network(facts, file, "make the network yourself and call load(path, model)")
     state = unprefixed("model", tensors)
     if built:
         load_state_(model, state, file, assign=True)
@@ -107,6 +102,24 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> nn.Mod
         load_state_(likelihood, unprefixed("likelihood", tensors), file, assign=True)
         remember_likelihood_(model, likelihood)
     return model
+
+
+def described_network(facts: Mapping[str, Any], file: Path, advice: str) -> nn.Module:
+    """A new network as a file describes it.
+
+    Args:
+        facts: of the file.
+        file: named where it has no description, which a network has not that holds modules of others.
+        advice: what to do then.
+
+    Raises:
+        ValueError: without a description.
+    """
+    if facts.get("architecture") is None:
+        raise ValueError(
+            f"{file} does not describe its architecture (it has modules that bayeslim cannot build): {advice}"
+        )
+    return build(facts["architecture"])
 
 
 def _check_network(model: object) -> None:

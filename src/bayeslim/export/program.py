@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bayeslim.export.plain import example_batch, mean_network
+from bayeslim.gaussian import mean_was_called
 from bayeslim.storage import write_atomically
 
 __all__ = ["captured", "export_program"]
@@ -72,11 +73,8 @@ def captured(module: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
 
 def _explained(error: Exception) -> str:
     """What to do about a network that cannot be traced."""
-    if isinstance(error, TypeError) and "Tensor' object is not callable" in str(error):
-        return (
-            "the network calls `.mean(...)` on an uncertain value, whose `.mean` is a tensor: write "
-            "torch.mean(x, dim), which means the same for tensors, or export samples"
-        )
+    if (advice := mean_was_called(error)) is not None:
+        return f"{advice}, or export samples"
     return (
         f"the network cannot be captured as a graph with an open batch size ({type(error).__name__}: {error}): "
         "avoid control flow that depends on values or on the batch size"

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from bayeslim.architecture import build, describe
+from bayeslim.architecture import describe
 from bayeslim.export.coding import Reader, Writer, elements
 from bayeslim.export.plain import mean_network
 from bayeslim.layers.base import BayesLayer
-from bayeslim.saving import load_state_
+from bayeslim.saving import described_network, load_state_
 from bayeslim.storage import read_tensors, write_tensors
 
 __all__ = ["MOST_WEIGHTS", "load_slim", "save_slim"]
@@ -90,12 +90,7 @@ def load_slim(
         raise ValueError(f"{file} holds {facts.get('kind')!r}, not a slim network: try bl.load")
     built = model is None
     if model is None:
-        if facts.get("architecture") is None:
-            raise ValueError(
-                f"{file} does not describe its architecture (it has modules that bayeslim cannot build): make the "
-                "plain network yourself and call load_slim(path, model)"
-            )
-        model = build(facts["architecture"])
+        model = described_network(facts, file, "make the plain network yourself and call load_slim(path, model)")
         if any(isinstance(module, BayesLayer) for module in model.modules()):
             raise ValueError(f"{file} describes a Bayesian network, not a slim one: it is not usable")
     try:

@@ -23,7 +23,7 @@ from bayeslim.estimators import (
     taylor_moments,
 )
 from bayeslim.evaluation_mode import evaluation_mode
-from bayeslim.gaussian import Gaussian
+from bayeslim.gaussian import Gaussian, mean_was_called
 from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
 from bayeslim.noise import normals
@@ -206,12 +206,8 @@ def certain(x: Tensor | Gaussian) -> Tensor:
 
 def _explained(error: TypeError, method: Method) -> TypeError:
     """What to do about a network whose code a `Gaussian` cannot follow."""
-    if method in ("moments", "taylor") and "'Tensor' object is not callable" in str(error):
-        return TypeError(
-            "the network calls `.mean(...)` on an uncertain value, whose `.mean` is a tensor: write "
-            "torch.mean(x, dim), which means the same for tensors, or predict by sampling"
-        )
-    return error
+    advice = mean_was_called(error) if method in ("moments", "taylor") else None
+    return error if advice is None else TypeError(f"{advice}, or predict by sampling")
 
 
 def _chunks(samples: int, most: int) -> Iterator[int]:

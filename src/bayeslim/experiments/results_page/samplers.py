@@ -70,9 +70,9 @@ def cifar_notes(record: Record) -> str:
 - Below the paper's averages by {paper["sgd"] - sgd["accuracy"]:.1f} points (sgd) to
   {paper["cvadam"] - dense["accuracy"]:.1f} (cvadam) after {record["config"]["epochs"]} epochs instead of 200; SGD has
   all of them for one cosine, cvadam 7.5.
-- Averaging cvadam's does not pay yet: the three networks of the first cycle have {first:.0f} % on average, those of the last
-  {ready:.0f}, so that all twelve have {dense["accuracy"]:.1f} and the last alone {dense["single"]["accuracy"]:.1f}.
-  After 120 epochs (below) it does.
+- Averaging cvadam's does not pay yet: the three networks of the first cycle have {first:.0f} % on average, those of
+  the last {ready:.0f}, so that all twelve have {dense["accuracy"]:.1f} and the last alone
+  {dense["single"]["accuracy"]:.1f}. After 120 epochs (below) it does.
 - What masks cost the last network, in points, at 70, 80 and 90 % (in brackets what they cost the paper's average): dfp
   {masks["dfp"]}; dpf {masks["dpf"]}. Weights that may come back cost less here."""
 
