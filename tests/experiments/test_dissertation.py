@@ -27,7 +27,6 @@ from bayeslim.experiments.dissertation.start import UnboundedKingma, scatter_
 from bayeslim.experiments.dissertation.table import table
 from bayeslim.likelihoods.base import remember_likelihood_
 from bayeslim.pruning import LOG_ALPHA, SIGNAL_TO_NOISE
-from bayeslim.schedules import Progress
 
 SMALL = Config((0,), {name: part for name, part in QUICK.parts.items() if name != "fashion-mnist"})
 MOONS = QUICK.parts["moons"]
@@ -124,19 +123,6 @@ def test_every_number_of_the_paper_has_a_variant() -> None:
     # 160 of 600 weights and 61 of 200: Two Moons had LeNet-300-100 too.
     first, _, last = PAPER["moons"]["molchanov/frequentist"]["sparsity"]
     assert first == pytest.approx(100 * 160 / 600, abs=0.01) and last == 100 * 61 / 200
-
-
-def test_settings_are_those_of_the_dissertation() -> None:
-    parts: Any = Config().parts
-    assert parts["mnist"].sizes == (784, 300, 100, 10) and parts["moons"].sizes == (2, 300, 100, 2)
-    assert (parts["mnist"].batch_size, parts["mnist"].lr, parts["mnist"].samples) == (256, 1e-3, 200)
-    assert (parts["imdb"].batch_size, parts["imdb"].lr, parts["imdb"].epochs) == (32, 0.01, 30)
-    train, test = parts["moons"].load(None, "cpu").train[1], parts["moons"].load(None, "cpu").test[1]
-    assert (len(train), len(test)) == (50, 950)
-    curve = parts["regression"]
-    assert [curve.lr * curve.lr_factor(Progress(epoch, 1, 400)) for epoch in (0, 99, 100)] == pytest.approx(
-        [0.1, 0.1, 0.01]
-    )
 
 
 class Biased(nn.Module):

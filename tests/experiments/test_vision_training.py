@@ -211,6 +211,22 @@ def test_draws_of_the_logits_have_the_moments_of_the_probabilities(gaussian: boo
     assert found.of_predicted_class() == pytest.approx(found.variance[:, 0].mean().item())
 
 
+def test_the_variance_is_that_of_the_draws() -> None:
+    """Divided by their number S, not by S - 1: two draws, 3 and -1 in log odds."""
+
+    class Alternating(nn.Module):
+        calls = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            return torch.tensor([3.0 if self.calls % 2 else -1.0, 0.0]).expand(len(x), 2)
+
+    found = predicted(Alternating(), torch.zeros(1, 1), samples=2)
+    first, second = torch.tensor([3.0, -1.0], dtype=torch.float64).sigmoid().tolist()
+    assert found.mean[0].tolist() == pytest.approx([(first + second) / 2, 1 - (first + second) / 2])
+    assert found.variance[0].tolist() == pytest.approx([((first - second) / 2) ** 2] * 2)
+
+
 def test_collected_predictions_lie_in_buffers() -> None:
     collected = Collected(3, 2, 2)
     assert collected.all().shape == (0, 2, 2)

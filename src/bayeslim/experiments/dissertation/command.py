@@ -115,7 +115,11 @@ def _parts() -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Config:
-    """Settings. For Two Moons the dissertation takes batches of 1 and a rate of 1e-3, which is ten times as long."""
+    """Settings.
+
+    For Two Moons the dissertation takes batches of 1 and a rate of 1e-3, which is ten times as long, and 100 epochs of
+    warm-up.
+    """
 
     seeds: tuple[int, ...] = tuple(range(10))
     parts: Mapping[str, Part] = field(default_factory=_parts)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
+from bayeslim.experiments.dissertation.regression import GAUSSIAN_CONSTANT
 from bayeslim.experiments.spread import spread
 
 __all__ = ["by_variant", "layer_percents", "table"]
@@ -71,7 +72,8 @@ def _sweep(groups: dict[str, Runs]) -> str:
 
 
 def _regression(groups: dict[str, Runs]) -> str:
-    keys = ("mse", "test_nll", "coverage", "width", "mean_coverage", "energy")
+    """Energies of the dissertation's form are `N MSE + lambda KL / N`, the others N times the negative ELBO."""
+    keys = ("mse", "test_nll", "coverage", "width", "mean_coverage")
     columns = [
         "objective",
         "method",
@@ -81,14 +83,13 @@ def _regression(groups: dict[str, Runs]) -> str:
         "width of the band",
         "in that of the mean, %",
     ]
-    rows = [
-        [
-            *variant.split("/"),
-            *(spread([run[key] for run in runs]) for key in keys),
-            layer_percents(runs, "sparsity") or "-",
-        ]
-        for variant, runs in groups.items()
-    ]
+    rows: list[list[str]] = []
+    for variant, runs in groups.items():
+        objective, method = variant.split("/")
+        constant = GAUSSIAN_CONSTANT if objective == "dissertation" else 0.0
+        scores = [spread([run[key] for run in runs]) for key in keys]
+        energy = spread([run["energy"] - constant for run in runs])
+        rows.append([objective, method, *scores, energy, layer_percents(runs, "sparsity") or "-"])
     return _markdown([*columns, "energy", "sparsity %"], rows)
 
 

@@ -3,7 +3,7 @@
 conv 32, conv 64, fc 512, fc classes, all kernels and biases Bayesian, k-tied in the two dense kernels alone, the rest
 mean-field; N(0, prior_std^2) prior, weight sampling, Adam, batch 1024, inputs in [0, 1] without augmentation, the last
 10 000 training images held out. KL weight as in the MNIST part: 0.6 after 300 epochs. Truncation cuts the scales of
-all four kernels, convolutions as (out, fan_in).
+all four kernels, convolutions as (out, fan_in). Mean-field scales start as in the MNIST part.
 
 Learning rate and prior are to be chosen on the validation scores from the paper's grids, 1e-4 to 3e-3 and 0.2 or 0.3.
 """

@@ -7,8 +7,8 @@ prior, Adam, batch 128, the last 5000 of the shuffled training reviews held out.
 floor(step / 100)), which is 1 from step 20 000 (epoch 128) on.
 
 Kernels start as the paper says (He), the point estimates as in Keras: embedding U(-0.05, 0.05), biases 0 but 1 for the
-forget gate. Learning rate and prior are to be chosen on the validation scores from the paper's grids, 1e-4 to 3e-3 and
-0.2 or 0.3.
+forget gate. Mean-field scales start as in the MNIST part. Learning rate and prior are to be chosen on the validation
+scores from the paper's grids, 1e-4 to 3e-3 and 0.2 or 0.3.
 """
 
 from __future__ import annotations

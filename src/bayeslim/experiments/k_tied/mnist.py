@@ -1,8 +1,8 @@
 """The perceptron on MNIST: figure 6 and table 2.
 
 784-400-400-10, all kernels and biases Bayesian (biases mean-field), N(0, prior_std^2) prior, weight sampling, Adam,
-batch 1024, inputs in [-1, 1], the last 10 000 training images held out. For mean-field and k = 1, 2, 3 under the same
-budget:
+batch 1024, inputs in [-1, 1], the last 10 000 training images held out. Mean-field scales start at `scale` exactly,
+where the paper draws them from N(0.01, 0.001). For mean-field and k = 1, 2, 3 under the same budget:
 
 - annealed: KL weight min(1, 100 rate floor(step / 100)); test -ELBO, NLL, accuracy (100 samples), parameters;
 - plain: no annealing; signal-to-noise ratio of the scale gradients of the second layer and validation -ELBO at

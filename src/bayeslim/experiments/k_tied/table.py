@@ -38,7 +38,8 @@ def table(record: dict[str, Any]) -> str:
     errors = STANDARD_ERRORS.get(part)
     if errors:
         shown = ", ".join(f"{name} {error}" for name, error in zip(NAMES.values(), errors, strict=False))
-        sections.append([f"Standard errors of the paper's numbers, over test examples: {shown}."])
+        source = "table 3" if part == "resnet" else "figure 6"
+        sections.append([f"Largest standard errors of the paper's numbers in {source}, over test examples: {shown}."])
     return "\n\n".join("\n".join(lines) for lines in sections)
 
 

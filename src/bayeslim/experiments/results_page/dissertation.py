@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from statistics import mean
 
+from bayeslim.experiments.dissertation.regression import GAUSSIAN_CONSTANT
 from bayeslim.experiments.dissertation.table import by_variant, layer_percents, table
 from bayeslim.experiments.results_page.entry import Entry, Notes, Record, seeds_of
 
@@ -22,7 +23,8 @@ def small(record: Record) -> str:
     return f"""One core, {seeds_of(record)} seeds, {minutes:.0f} minutes of training in all, mean ± standard deviation.
     Two Moons: 50 of 1000 points to train on, {"-".join(map(str, moons["sizes"]))}, KL annealed over
     {moons["anneal_epochs"]} epochs, T = {moons["samples"]}; batches of {moons["batch_size"]} at learning rate
-    {moons["lr"]:g} where the dissertation has 1 and 1e-3. The error with T networks is that of seed 0, over repeated
+    {moons["lr"]:g} where the dissertation has 1 and 1e-3, and {moons["warmup_epochs"]} epochs of warm-up where it has
+    100. The error with T networks is that of seed 0, over repeated
     predictions."""
 
 
@@ -38,6 +40,7 @@ def small_notes(record: Record) -> str:
     )
     destroyed = mean(run["accuracy"]["principled"] for run in runs["elbo/graves/bayesian"])
     energy = min(run["energy"] for run in runs["dissertation/kingma/frequentist"])
+    published = record["paper"]["regression"]["energy"]
     error = {name: mean(run["mse"] for run in own) for name, own in runs.items() if "mse" in own[0]}
     elbo, theirs = (
         [error[f"{kind}/{name}"] for name in ("molchanov", "graves", "frequentist")]
@@ -61,7 +64,11 @@ Regression ({"-".join(map(str, record["config"]["parts"]["regression"]["sizes"])
 {elbo[0]:.2g} (variational dropout), {elbo[1]:.2g} (variational dense), {elbo[2]:.2g} (plain) when the first layer's
 means start from N(0, 36), wide enough for the curve's frequencies; that start was chosen while looking at this error.
 With the usual start all three are near 0.05, and in the dissertation's form {theirs[0]:.2g}, {theirs[1]:.2g} and
-{theirs[2]:.2g}: that variational dropout follows the curve and the others do not is not reproduced."""
+{theirs[2]:.2g}: that variational dropout follows the curve and the others do not is not reproduced. The energies of the
+dissertation's form are N MSE + lambda KL / N as there: the record's, less the 0.5 ln(pi) per point,
+{GAUSSIAN_CONSTANT:.2f} in all, of a Gaussian of variance 1/2. The published ones, about {published["molchanov"]}
+(variational dropout) and {published["graves"]} (variational dense), are sums over the batches of an epoch and cannot be
+set beside them. Those under the ELBO are N times the negative ELBO."""
 
 
 def mnist(record: Record) -> str:

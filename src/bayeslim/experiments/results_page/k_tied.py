@@ -22,7 +22,7 @@ def mnist(record: Record) -> str:
     the validation images from the paper's grids (mean-field -ELBO 0.63 against 0.68 to 6.6 for the other settings
     tried). The networks without annealing (signal-to-noise ratios and -ELBO by steps) have a learning rate of
     {config["probe_lr"]:g} and start from scales of {config["probe_scale"]:g}: with these the paper's -ELBO at step 1000
-    is met, with the {config["scale"]:g} that it states it cannot be."""
+    is met, with the {config["scale"]:g} that it states it cannot be. {_start(config)}"""
 
 
 def mnist_notes(record: Record) -> str:
@@ -77,7 +77,8 @@ def imdb(record: Record) -> str:
     return f"""{seeds_of(record)} seeds, mean ± standard deviation; the paper's numbers in parentheses.
     {config["epochs"]} epochs, at the end of which the weight of the KL is 1. Learning rate {config["lr"]:g} and prior
     {config["prior_std"]:g} have the best -ELBO on the validation reviews (mean-field, seed 0: 0.94; with 3e-3 1.12,
-    with 3e-4 1.98, with 1e-4 6.55, with 3e-4 and the prior 0.3 2.34; these four were noted by hand)."""
+    with 3e-4 1.98, with 1e-4 6.55, with 3e-4 and the prior 0.3 2.34; these four were noted by hand).
+    {_start(config)}"""
 
 
 def imdb_notes(record: Record) -> str:
@@ -116,7 +117,8 @@ def cifar10(record: Record) -> str:
     weight = record["runs"][0]["kl_weight"]
     return f"""{seeds_of(record)} seed, {config["epochs"]} epochs, products in {config["precision"]}, learning rate
     {config["lr"]:g} and prior {config["prior_std"]:g} as they stand in the file, not searched for. The paper trains
-    this network on CIFAR-100, twice as long. The staircase reaches a KL weight of {weight:.2f} by then."""
+    this network on CIFAR-100, twice as long. The staircase reaches a KL weight of {weight:.2f} by then.
+    {_start(config)}"""
 
 
 def cifar10_notes(record: Record) -> str:
@@ -153,6 +155,10 @@ def resnet_notes(record: Record) -> str:
   calibration; most likely because scales that all started alike have not parted in {record["config"]["epochs"]} epochs.
 - Accuracy is {paper["mean-field"][2] - full["accuracy"]:.1f} points below the paper's and -ELBO
   {full["nelbo"] - paper["mean-field"][0]:.0f} nats above, for want of epochs: the loss was still falling."""
+
+
+def _start(config: Record) -> str:
+    return f"Scales of mean-field all start at {config['scale']:g}, where the paper draws them from N(0.01, 0.001)."
 
 
 def _cut(record: Record, rank: str) -> float:
