@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bayeslim.feature_selection import FeatureSelection, Recipe, select_features
+from bayeslim.feature_selection import stack as stack_module
 from bayeslim.feature_selection.selection import selection_errors, zero_part
 from bayeslim.feature_selection.stack import (
     StackedLinear,
@@ -159,6 +161,32 @@ def test_networks_of_a_stack_do_not_disturb_each_other() -> None:
     assert torch.equal(*used)
     for one, many in zip(alone.parameters(), pair.parameters(), strict=True):
         torch.testing.assert_close(one[0, 0], many[1, 1], rtol=0, atol=1e-3)
+
+
+def test_the_recipe_reaches_sampler_and_pruner(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+
+    def spy(kind: Callable[..., Any]) -> Callable[..., Any]:
+        def build(*arguments: Any, **options: Any) -> Any:
+            seen.update(options)
+            return kind(*arguments, **options)
+
+        return build
+
+    for name in ("CVAdam", "SpikeAndSlab"):
+        monkeypatch.setattr(stack_module, name, spy(getattr(stack_module, name)))
+    shared = {"lr": 0.07, "spike_decay": 0.06, "soft_threshold": 0.05, "hard_threshold": 0.04, "warm_up": 1}
+    recipe = Recipe(epochs=8, batch_size=16, decay=0.03, feedback=True, **shared)
+    fit_stack(stacked_mlp((4, 2, 1), 1, 2), X[None], Y[None], "regression", recipe, seed=6)
+    sampler = {"num_data": 30, "weight_decay": 0.03, "seed": 6}
+    assert seen == shared | sampler | {"group": "input_unit", "feedback": True, "feedback_until": 6}
+
+
+def test_the_default_recipe_is_the_published_one() -> None:
+    """Example 1 of arXiv 2210.12957."""
+    when = {"epochs": 3000, "cycles": 6, "batch_size": 1024, "lr": 0.01, "warm_up": 50, "feedback": False}
+    prior = {"decay": 2e-4, "spike_decay": 1e-2, "soft_threshold": 1e-2, "hard_threshold": 1e-3}
+    assert vars(Recipe()) == when | prior
 
 
 def test_inputs_that_reach_the_output() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -52,6 +53,32 @@ def test_details_of_the_presets() -> None:
     ranks = [layer.weight.config() for layer in bayesian(mlp([1, 3, 2, 1], method="k-tied"))]
     assert ranks == [{"k": 1}, {"k": 2}, {"k": 1}]
     assert bayesian(mlp([3, 2], method="graves"))[0].prior.config() == {"mean": 0.0, "std": 1.0}
+
+
+PRESETS: dict[str, tuple[dict[str, Any], float]] = {
+    "graves": ({"mean": 0.0, "std": 1.0}, math.exp(-5)),
+    "bbb": ({"pi": 0.5, "wide": 1.0, "narrow": pytest.approx(math.exp(-6)), "nodes": 24}, math.exp(-5)),
+    "molchanov": ({"fit": "molchanov"}, math.exp(-5)),
+    "kingma": ({"fit": "kingma"}, math.sqrt(0.1)),
+    "ard": ({}, math.exp(-5)),
+    "gamma": ({"a": 0.51, "b": 1e-8}, math.exp(-5)),
+    "k-tied": ({"mean": 0.0, "std": 0.3}, 0.01),
+    "vdp": ({"mean": 0.0, "std": 1.0}, 0.1 * math.sqrt(2 / 50)),
+}
+"""Priors as published, and initial standard deviations; of kingma relative to the mean, `sqrt(alpha)`."""
+
+
+@over("method", METHODS)
+def test_priors_and_initial_scales_of_the_presets(method: str) -> None:
+    torch.manual_seed(0)
+    layer = bayesian(mlp([50, 40], method=method))[0]
+    prior, scale = PRESETS[method]
+    assert layer.prior.config() == prior
+    stds = layer.weight.variance().sqrt() / (layer.weight.mean().abs() if method == "kingma" else 1)
+    if method == "k-tied":  # logs of the factors vary by 0.1: 1 % above on average, with a standard error of 1.5 %
+        assert stds.mean().item() == pytest.approx(1.01 * scale, rel=5 * 0.015)
+    else:
+        torch.testing.assert_close(stds, torch.full_like(stds, scale))
 
 
 @over("task", ["classes", "values"])

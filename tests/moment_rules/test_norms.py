@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bayeslim.gaussian import Gaussian, Mode
 from contracts.members import over
-from contracts.statistics import assert_moments
+from contracts.statistics import assert_mean, assert_moments
 from moment_rules.monte_carlo import (
     Function,
     assert_exact,
@@ -83,6 +83,17 @@ def test_batch_norm_in_training_needs_two_values() -> None:
 def test_layer_norm_is_as_far_off_as_stated(mode: Mode, noise: float, stated: float) -> None:
     x = spread_out(2, 64, noise=noise, mode=mode)
     assert_states(deviation_error(nn.LayerNorm(64).double(), x).abs().mean().item(), stated)
+
+
+@over("kind", ["layer", "group"])
+@over("features", [2, 3, 4])
+def test_means_are_scaled_by_the_expected_variance_of_few_features(kind: str, features: int) -> None:
+    """`s^2 = Var_j m_j + (1 - 1/d) mean_j v_j + eps`: the own mean of d numbers takes up one d-th of their noise."""
+    x, eps = uncertain(1, features), 1e-5
+    function = (lambda x: F.layer_norm(x, (features,), eps=eps)) if kind == "layer" else lambda x: F.group_norm(x, 1)
+    centred = x.mean - x.mean.mean()
+    squares = (centred / moments_of(function, x).mean).square() - eps
+    assert_mean(sampled(lambda x: x.var(-1, correction=0, keepdim=True).expand_as(x), x), squares)
 
 
 def full_jacobian(function: Function, x: Gaussian) -> Tensor:

@@ -198,6 +198,21 @@ def test_elementwise_decay_is_the_decay_of_each_element(kind: Kind) -> None:
     assert "decay" not in optimizer.state[together]
 
 
+@KINDS
+def test_elementwise_decay_of_one_parameter_leaves_the_others_of_its_group(kind: Kind) -> None:
+    first, second, alone = (nn.Parameter(torch.ones(4)) for _ in range(3))
+    optimizer = kind([first, second], num_data=10, lr=0.1, temperature=0.0, weight_decay=0.5)
+    optimizer.set_weight_decay_(first, torch.full((4,), 0.2))
+    single = kind([alone], num_data=10, lr=0.1, temperature=0.0, weight_decay=0.5)
+    for _ in range(5):
+        for weights in (first, second, alone):
+            weights.grad = torch.zeros(4)
+        optimizer.step()
+        single.step()
+    assert torch.equal(second, alone)
+    assert (second < first).all() and (first < 1).all()
+
+
 def test_elementwise_decay_that_does_not_fit() -> None:
     weights = nn.Parameter(torch.ones(2))
     optimizer = SGLD([weights], num_data=10, lr=0.1)

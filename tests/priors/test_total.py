@@ -13,6 +13,7 @@ PRIORS: dict[str, Prior] = {
     "he": HeNormal(),
     "ard": ARD(),
     "gamma": GammaARD(),
+    "broad-gamma": GammaARD(2.0, 0.1),
     "molchanov": LogUniform(),
     "kingma": LogUniform("kingma"),
     "student": StudentT(),
@@ -20,7 +21,7 @@ PRIORS: dict[str, Prior] = {
 }
 
 
-CLOSED = ["normal", "ard", "gamma", "molchanov", "kingma"]
+CLOSED = ["normal", "ard", "gamma", "broad-gamma", "molchanov", "kingma"]
 """Those whose slopes are written out."""
 
 

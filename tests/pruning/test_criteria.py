@@ -46,6 +46,7 @@ def test_graves_and_molchanov_are_one_order() -> None:
 
 def test_published_thresholds() -> None:
     assert (LOG_ALPHA.threshold, SIGNAL_TO_NOISE.threshold, MAGNITUDE.threshold) == (3.0, 0.83, 1e-2)
+    assert (MEAN_SQUARE.threshold, RANGE.threshold) == (1e-3, 1e-2)  # lambda2 of fully connected layers and of CNNs
 
 
 @pytest.mark.parametrize("criterion", [LOG_ALPHA, SIGNAL_TO_NOISE, MAGNITUDE], ids=lambda c: c.name)

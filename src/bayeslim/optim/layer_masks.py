@@ -11,6 +11,9 @@ from bayeslim.optim.groups import PrunableLayer
 
 __all__ = ["LayerMasks"]
 
+MOMENTA = ("momentum_buffer", "exp_avg", "momentum", "velocity")
+"""What optimisers call the state that moves a weight without a gradient."""
+
 
 @dataclass
 class LayerMasks:
@@ -48,6 +51,13 @@ class LayerMasks:
         """Put the masked weights into the network."""
         torch.mul(self.weight, self.kept, out=self.layer.weight.detach())
         self._written = self._now()
+
+    def stop_momenta_(self, optimizer: torch.optim.Optimizer) -> None:
+        """Without feedback: nothing moves a pruned weight."""
+        state = optimizer.state.get(self.layer.weight, {}) if self.dense is None else {}
+        for name in MOMENTA:
+            if isinstance(momentum := state.get(name), Tensor):
+                momentum.mul_(self.kept)
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by name, in step with the network."""
