@@ -69,6 +69,7 @@ def bayesianize_(
         counterpart: use that one from then on.
 
     Raises:
+        TypeError: if an argument is not of the kind described above; `model` is then unchanged.
         ValueError: if no layer matched (naming the types that were seen), a name in `overrides` is not that of a
             converted layer, or a layer cannot be converted faithfully. `model` is then unchanged.
 
@@ -83,6 +84,7 @@ def bayesianize_(
         "bias_posterior": bias_posterior,
         "bias_prior": bias_prior,
     }
+    _check_arguments(model, where, overrides, common)
     matched = _matched(model, where)
     unknown = set(overrides or ()) - {name for name, _ in matched}
     if unknown:
@@ -105,6 +107,26 @@ def bayesianize_(
     return replaced(model, {key: with_hooks(layers.TransformerEncoderLayer(old), old) for key, old in encoders.items()})
 
 
+def _check_arguments(model: Any, where: Any, overrides: Any, options: Mapping[str, Any]) -> None:
+    """Raise TypeError for arguments of another kind; the layers look at the options themselves."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"`model` must be an nn.Module, got {model!r}: pass the network itself")
+    if not callable(where):
+        raise TypeError(
+            f"`where` must be a function of a layer's name and the layer, got {where!r}: pass e.g. "
+            "lambda name, module: name == 'head'"
+        )
+    example = 'pass e.g. {"head": {"prior": bl.priors.ARD()}}'
+    if not (overrides is None or isinstance(overrides, Mapping)):
+        raise TypeError(f"`overrides` must map names of layers to their choices, got {overrides!r}: {example}")
+    for name, choices in (overrides or {}).items():
+        if not isinstance(choices, Mapping) or choices.keys() - options.keys():
+            raise TypeError(
+                f"`overrides[{name!r}]` must map some of {', '.join(options)} to other choices, got {choices!r}: "
+                f"{example}"
+            )
+
+
 def _matched(model: nn.Module, where: Callable[[str, nn.Module], bool]) -> list[tuple[str, nn.Module]]:
     """The layers to convert, refused where that would lose something."""
 
@@ -117,8 +139,14 @@ def _matched(model: nn.Module, where: Callable[[str, nn.Module], bool]) -> list[
         if is_lazy(parameter):
             raise ValueError(f"{name} has no shape yet: run one batch through the network before converting it")
     matched = topmost(model, wanted)
+    kinds = {type(module) for module in model.modules()}
+    if not matched and not kinds & CONVERTERS.keys() and any(issubclass(kind, layers.BayesLayer) for kind in kinds):
+        raise ValueError(
+            "`model` is Bayesian already, no layer is left to convert: `bl.collapse_` it first for another posterior "
+            "or prior; `bl.using(model, estimator)` sets another estimator"
+        )
     if not matched:
-        seen = sorted({type(module).__name__ for module in model.modules()})
+        seen = sorted({kind.__name__ for kind in kinds})
         known = ", ".join(kind.__name__ for kind in CONVERTERS)
         raise ValueError(
             f"no layer of `model` was converted: it holds {', '.join(seen)}; convertible are "

@@ -348,7 +348,7 @@ def test_what_cannot_be_done_is_said() -> None:
     with pytest.raises(ValueError, match=r"`proj_size`=2 is not supported: use a LSTM without it"):
         bayesianize_(nn.LSTM(5, 7, proj_size=2))
     layer = cast(Any, bayesian("LSTM"))
-    with pytest.raises(ValueError, match=r"`x` must end in \(time, 5\) with an optional batch axis, got \(3, 4\)"):
+    with pytest.raises(ValueError, match=r"`input` must end in \(time, 5\) with an optional batch axis, got \(3, 4\)"):
         layer(noise(3, 4))
-    with pytest.raises(ValueError, match=r"`state` must have shape \(1, 2, 7\), got \(1, 3, 7\)"):
+    with pytest.raises(ValueError, match=r"`hx` must have shape \(1, 2, 7\), got \(1, 3, 7\)"):
         layer(noise(3, 2, 5), (noise(1, 3, 7), noise(1, 3, 7)))

@@ -130,6 +130,11 @@ class MultiheadAttention(nn.Module):
             return output[0], None if weights is None else weights[0]
         return (output if self.batch_first else output.transpose(0, 1)), weights
 
+    @property
+    def head_dim(self) -> int:
+        """Features of one head."""
+        return self.out_proj.in_features // self.num_heads
+
     def _extended(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Append torch's learned and zero positions to keys and values (batch, source, features)."""
         if self.bias_k is not None and self.bias_v is not None:

@@ -64,8 +64,9 @@ class BayesLayer(nn.Module):
         bias_prior: Prior | PriorFactory | None = None,
     ) -> None:
         super().__init__()
+        _check_choices(weight, prior, estimator, bias_prior)
         self.op = op
-        self.weight = posterior(weight)
+        self.weight = _own_posterior(posterior, weight)
         self.prior = _own_prior(prior, weight)
         self.estimator = estimator
         self.bias: nn.Parameter | Posterior | None
@@ -74,15 +75,15 @@ class BayesLayer(nn.Module):
         elif bias_posterior is None:
             self.bias = nn.Parameter(bias.detach().clone())
         else:
-            self.bias = bias_posterior(bias)
+            self.bias = _own_posterior(bias_posterior, bias)
             self.bias_prior = _own_prior(prior if bias_prior is None else bias_prior, bias)
         for q, p in self.posteriors_and_priors():
             p.check(q)
             check_estimator(estimator, q, op)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply the estimator."""
-        return self.estimator(self.weight, self.op, x, self.bias)
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply the estimator to `input`, which has torch's name."""
+        return self.estimator(self.weight, self.op, input, self.bias)
 
     def posteriors_and_priors(self) -> Iterator[tuple[Posterior, Prior]]:
         """The weight's pair, then the bias's if it has one."""
@@ -132,7 +133,52 @@ def filled(plain: Plain, weight: Tensor, bias: Tensor | None) -> Plain:
     return plain
 
 
+def _check_choices(weight: Tensor, prior: Any, estimator: Any, bias_prior: Any) -> None:
+    """Raise for what could only fail later, or do something that nobody meant."""
+    if not weight.is_floating_point():
+        raise TypeError(
+            f"`weight` must hold real floating-point numbers, got {weight.dtype}: convert the network to e.g. "
+            "torch.float32, or leave the layer out by `where`"
+        )
+    for name, value in (("prior", prior), ("bias_prior", bias_prior)):
+        if isinstance(value, type) and issubclass(value, Prior):
+            raise TypeError(
+                f"`{name}` is the class {value.__name__}: pass an instance of it, e.g. bl.priors.Normal(), or a "
+                "function that builds one from the weight"
+            )
+        if not (value is None or isinstance(value, Prior) or callable(value)):
+            raise TypeError(
+                f"`{name}` must be a prior or a function that builds one from the weight, got {value!r}: pass e.g. "
+                "bl.priors.ARD()"
+            )
+    if not callable(estimator):
+        raise TypeError(f"`estimator` must be a function, got {estimator!r}: pass e.g. bl.local_reparam")
+
+
+def _own_posterior(factory: PosteriorFactory, weight: Tensor) -> Posterior:
+    if isinstance(factory, Posterior) or not callable(factory):
+        raise TypeError(
+            f"`posterior` must build a posterior from a weight, got {factory!r}: pass e.g. bl.posteriors.MeanField, or "
+            "functools.partial(bl.posteriors.KTied, k=2)"
+        )
+    try:
+        posterior = factory(weight)
+    except IndexError as error:
+        if weight.numel():
+            raise
+        raise ValueError(
+            f"a layer without weights, of shape {tuple(weight.shape)}, cannot have this posterior: use "
+            "bl.posteriors.MeanField, or leave the layer out by `where`"
+        ) from error
+    if not isinstance(posterior, Posterior):
+        raise TypeError(f"`posterior` must return a Posterior, got {posterior!r}: pass e.g. bl.posteriors.MeanField")
+    return posterior
+
+
 def _own_prior(prior: Prior | PriorFactory | None, weight: Tensor) -> Prior:
     if prior is None:
         return Normal()
-    return copy.deepcopy(prior) if isinstance(prior, Prior) else prior(weight)
+    own = copy.deepcopy(prior) if isinstance(prior, Prior) else prior(weight)
+    if not isinstance(own, Prior):
+        raise TypeError(f"`prior` must be or return a Prior, got {own!r}: pass e.g. bl.priors.ARD()")
+    return own

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Self, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from bayeslim.layers.base import BayesLayer, filled
@@ -112,16 +113,63 @@ class _Conv(BayesLayer):
     def to_torch(self) -> _ConvNd:
         """The plain torch layer with the posterior mean as its kernel."""
         weight, bias = self.mean_tensors()
-        op = cast(ConvOp, self.op)
-        options: dict[str, Any] = {"stride": op.stride, "padding": op.padding, "dilation": op.dilation}
-        options |= {"groups": op.groups, "padding_mode": op.padding_mode, "bias": bias is not None}
-        if isinstance(op, ConvTransposeOp):
-            options["output_padding"] = op.output_padding
+        names = ("stride", "padding", "dilation", "groups", "padding_mode")
+        options = {name: getattr(self, name) for name in (*names, *(("output_padding",) if self.transposed else ()))}
         with torch.device("meta"):
             kind: Any = self.plain_type
-            plain = kind(weight.shape[1] * op.groups, weight.shape[0], tuple(weight.shape[2:]), **options)
-        transposed = isinstance(op, ConvTransposeOp)
-        return filled(plain, swap_channels(weight, op.groups).contiguous() if transposed else weight, bias)
+            plain = kind(self.in_channels, self.out_channels, self.kernel_size, bias=bias is not None, **options)
+        return filled(plain, swap_channels(weight, self.groups).contiguous() if self.transposed else weight, bias)
+
+    @property
+    def in_channels(self) -> int:
+        """Channels of the input."""
+        return self.weight.shape[1] * self.op.groups
+
+    @property
+    def out_channels(self) -> int:
+        """Channels of the output."""
+        return self.weight.shape[0]
+
+    @property
+    def kernel_size(self) -> tuple[int, ...]:
+        """Size of the kernel along every axis."""
+        return tuple(self.weight.shape[2:])
+
+    @property
+    def stride(self) -> tuple[int, ...]:
+        """Stride along every axis."""
+        return cast(ConvOp, self.op).stride
+
+    @property
+    def padding(self) -> tuple[int, ...] | str:
+        """Padding along every axis, or "same" / "valid"."""
+        return cast(ConvOp, self.op).padding
+
+    @property
+    def dilation(self) -> tuple[int, ...]:
+        """Spacing of the kernel along every axis."""
+        return cast(ConvOp, self.op).dilation
+
+    @property
+    def groups(self) -> int:
+        """Blocks of channels that do not see each other."""
+        return self.op.groups
+
+    @property
+    def padding_mode(self) -> str:
+        """What is put around the input."""
+        return cast(ConvOp, self.op).padding_mode
+
+    @property
+    def transposed(self) -> bool:
+        """Whether this is a transposed convolution."""
+        return isinstance(self.op, ConvTransposeOp)
+
+    @property
+    def output_padding(self) -> tuple[int, ...]:
+        """What a transposed convolution adds to one side of its output; zeros elsewhere."""
+        op = cast(ConvOp, self.op)
+        return op.output_padding if isinstance(op, ConvTransposeOp) else (0,) * op.dimensions
 
     @staticmethod
     def _op(plain: _ConvNd) -> ConvOp:
@@ -142,6 +190,11 @@ class _ConvTranspose(_Conv):
     """A transposed convolution with a posterior over its kernel; options as in torch.
 
     The posterior keeps its weight as `(out, in / groups, *kernel)`, as every layer here does.
+
+    Example:
+        >>> up = ConvTranspose2d(3, 8, 3, stride=2)
+        >>> up(torch.randn(2, 3, 16, 16), output_size=[34, 34]).shape
+        torch.Size([2, 8, 34, 34])
     """
 
     def __init__(
@@ -168,6 +221,21 @@ class _ConvTranspose(_Conv):
             "groups": groups,
         }
         self._init_fresh(in_channels, out_channels, kernel_size, options, bias, device, dtype, bayes)
+
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        """Apply the estimator.
+
+        Args:
+            input: as in torch.
+            output_size: sizes of the output along its positions, or of all its axes, where the stride leaves a
+                choice; what `output_padding` gives when None.
+        """
+        if output_size is None:
+            return super().forward(input)
+        op = cast(ConvTransposeOp, self.op)
+        sizes = op.stride, op.padding, self.kernel_size, op.dimensions, op.dilation
+        extra = cast(Any, _ConvTransposeNd)._output_padding(self, input, list(output_size), *sizes)
+        return self.estimator(self.weight, replace(op, output_padding=tuple(extra)), input, self.bias)
 
 
 class Conv1d(_Conv):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from torch import nn
@@ -35,6 +35,10 @@ class Embedding(BayesLayer):
         torch.Size([1, 3, 8])
     """
 
+    max_norm: ClassVar[None] = None
+    scale_grad_by_freq: ClassVar[bool] = False
+    sparse: ClassVar[bool] = False
+
     def __init__(
         self,
         num_embeddings: int,
@@ -65,10 +69,25 @@ class Embedding(BayesLayer):
             )
         return cls.around(EmbeddingOp(plain.padding_idx), plain.weight, None, **bayes)
 
+    @property
+    def num_embeddings(self) -> int:
+        """Rows of the table."""
+        return self.weight.shape[0]
+
+    @property
+    def embedding_dim(self) -> int:
+        """Features of a row."""
+        return self.weight.shape[1]
+
+    @property
+    def padding_idx(self) -> int | None:
+        """Index that stands for padding."""
+        return cast(EmbeddingOp, self.op).padding_index
+
     def to_torch(self) -> nn.Embedding:
         """The plain layer with the posterior mean as its table."""
         weight, _ = self.mean_tensors()
-        padding = cast(EmbeddingOp, self.op).padding_index
+        padding = self.padding_idx
         if padding is not None:
             weight[padding] = 0.0  # the posterior's row is not used, so it may have moved
         with torch.device("meta"):

@@ -55,6 +55,16 @@ class Linear(BayesLayer):
         """Give the weight of a plain `nn.Linear` a posterior centred on it."""
         return cls.around(LinearOp(), plain.weight, plain.bias, **bayes)
 
+    @property
+    def in_features(self) -> int:
+        """Size of the last axis of the input."""
+        return self.weight.shape[1]
+
+    @property
+    def out_features(self) -> int:
+        """Size of the last axis of the output."""
+        return self.weight.shape[0]
+
     def to_torch(self) -> nn.Linear:
         """The plain layer with the posterior mean as its weight."""
         weight, bias = self.mean_tensors()

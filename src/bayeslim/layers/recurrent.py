@@ -84,20 +84,34 @@ class _Recurrent(nn.Module, ABC):
     def _step(self, gates: Tensor, state: State, from_hidden: Callable[[Tensor], Tensor]) -> State:
         """The state after one time step; `gates` is the input's part, `from_hidden` gives the state's."""
 
-    def forward(self, x: Any, state: Any = None) -> Any:
+    @property
+    def mode(self) -> str:
+        """The name of torch's layer: "LSTM" or "GRU"."""
+        return self.plain_type.__name__
+
+    @property
+    def proj_size(self) -> int:
+        """Always 0: projections are not supported."""
+        return 0
+
+    def flatten_parameters(self) -> None:
+        """Do nothing: the weights are drawn anew in every pass, so there is no chunk of memory to keep them in."""
+
+    def forward(self, input: Any, hx: Any = None) -> Any:
         """As torch's layer: `(output, state)`.
 
         Args:
-            x: (time, batch, features), (batch, time, features) with `batch_first`, unbatched
+            input: (time, batch, features), (batch, time, features) with `batch_first`, unbatched
                 (time, features), or a `PackedSequence`.
-            state: initial state, (layers * directions, batch, hidden) each; zeros when None.
+            hx: initial state, (layers * directions, batch, hidden) each; zeros when None.
         """
+        x, state = input, hx
         if isinstance(x, PackedSequence):
             return self._forward_packed(x, state)
         unbatched = x.ndim == 2
         if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
             raise ValueError(
-                f"`x` must end in (time, {self.input_size}) with an optional batch axis, got {tuple(x.shape)}"
+                f"`input` must end in (time, {self.input_size}) with an optional batch axis, got {tuple(x.shape)}"
             )
         if unbatched:
             x, state = x[:, None], self._map(state, lambda part: part[:, None])
@@ -147,7 +161,7 @@ class _Recurrent(nn.Module, ABC):
         expected = (len(self.cells), x.shape[1], self.hidden_size)
         for part in parts:
             if tuple(part.shape) != expected:
-                raise ValueError(f"`state` must have shape {expected}, got {tuple(part.shape)}")
+                raise ValueError(f"`hx` must have shape {expected}, got {tuple(part.shape)}")
         return tuple(parts)
 
     def _map(self, state: Any, function: Callable[[Tensor], Tensor]) -> Any:

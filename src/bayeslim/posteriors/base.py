@@ -13,7 +13,25 @@ from torch import Tensor, nn
 
 from bayeslim.ops import Op
 
-__all__ = ["Posterior", "PosteriorFactory", "soft_upper_bound", "soft_upper_bound_inverse", "typed_as", "wide"]
+__all__ = [
+    "NotATensor",
+    "Posterior",
+    "PosteriorFactory",
+    "soft_upper_bound",
+    "soft_upper_bound_inverse",
+    "typed_as",
+    "wide",
+]
+
+
+class NotATensor(TypeError):
+    """A tensor's method, operator or function asked of a posterior."""
+
+    def __init__(self, refusal: str) -> None:
+        super().__init__(
+            f"{refusal}: the weight of a Bayesian layer is a distribution, not a tensor; use its `.mean()`, or "
+            "`.rsample()` for a draw"
+        )
 
 
 class Posterior(nn.Module, ABC):
@@ -22,6 +40,9 @@ class Posterior(nn.Module, ABC):
     A member states the mean and the variance of its marginals and can draw a sample; everything else
     in the library needs nothing more. A member whose entries are correlated also says so
     (`factorised = False`), gives its total correlation and overrides `output_variance`.
+
+    `shape`, `dtype` and `device` are those of the mean. It is no tensor: in arithmetic, or passed to a torch function,
+    it raises `NotATensor`, which says what to use instead.
     """
 
     factorised: ClassVar[bool] = True
@@ -66,6 +87,33 @@ class Posterior(nn.Module, ABC):
     def output_variance(self, op: Op, x: Tensor) -> Tensor:
         """The variance of `op(x, W)` for a fixed input `x`, elementwise."""
         return op(op.squared(x), self.variance())
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of the weight, `(out, in / groups, *kernel)`."""
+        return self.mean().shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the mean; the variance may be kept wider."""
+        return self.mean().dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the mean lives."""
+        return self.mean().device
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Refuse: a posterior where a torch function takes a tensor."""
+        raise NotATensor(f"`{getattr(func, '__name__', func)}` takes no {cls.__name__}")
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise NotATensor(f"a {type(self).__name__} cannot be computed with")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
+    __truediv__ = __rtruediv__ = __matmul__ = __rmatmul__ = __pow__ = __neg__ = _refuse
+    t = transpose = view = reshape = norm = _refuse  # by name: a `__getattr__` would be asked for every parameter
 
 
 Value = TypeVar("Value", float, Tensor)
