@@ -4,6 +4,7 @@ import copy
 import inspect
 import json
 import resource
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from bayeslim.architecture import (
 )
 from bayeslim.estimators import local_reparam, mean_only
 from bayeslim.models.mlp import Sin
+from bayeslim.saving import load, save
 from bayeslim.select import Select
 from bayeslim.using import using
 
@@ -60,7 +62,74 @@ MODULES: list[tuple[nn.Module, tuple[int, ...]]] = [
     (nn.Conv1d(2, 4, 3, stride=2, padding=1, dilation=2, groups=2, bias=False), (1, 2, 9)),
     (nn.Conv2d(2, 4, (3, 2), padding="same", padding_mode="circular"), (1, 2, 6, 6)),
     (nn.Conv3d(1, 2, 2, stride=(1, 2, 1)), (1, 1, 4, 4, 4)),
+    (nn.ReLU6(), (2, 3)),
+    (nn.Mish(), (2, 3)),
+    (nn.Tanhshrink(), (2, 3)),
+    (nn.LogSigmoid(), (2, 3)),
+    (nn.Hardsigmoid(), (2, 3)),
+    (nn.Hardswish(), (2, 3)),
+    (nn.Softsign(), (2, 3)),
+    (nn.Softmax2d(), (1, 2, 3, 3)),
+    (nn.CELU(0.5), (2, 3)),
+    (nn.PReLU(3, init=0.1), (2, 3)),
+    (nn.RReLU(0.2, 0.4), (2, 3)),
+    (nn.Hardtanh(-0.5, 0.25), (2, 3)),
+    (nn.Hardshrink(0.3), (2, 3)),
+    (nn.Softshrink(0.3), (2, 3)),
+    (nn.Threshold(0.1, 20.0), (2, 3)),
+    (nn.Softmin(1), (2, 3)),
+    (nn.LogSoftmax(1), (2, 3)),
+    (nn.GLU(1), (2, 4)),
+    (nn.Dropout1d(0.4), (2, 3, 4)),
+    (nn.Dropout2d(0.4), (2, 3, 4, 4)),
+    (nn.Dropout3d(0.4), (2, 3, 4, 4, 4)),
+    (nn.AlphaDropout(0.4), (2, 3)),
+    (nn.FeatureAlphaDropout(0.4), (2, 3, 4, 4)),
+    (nn.Unflatten(1, (2, 3)), (2, 6)),
+    (nn.MaxPool1d(3, stride=2, padding=1, ceil_mode=True), (1, 2, 8)),
+    (nn.MaxPool3d(2, stride=(1, 2, 1), dilation=2), (1, 2, 6, 6, 6)),
+    (nn.AvgPool1d(3, stride=2, padding=1, count_include_pad=False), (1, 2, 8)),
+    (nn.AvgPool3d(2, divisor_override=3), (1, 2, 4, 4, 4)),
+    (nn.LPPool1d(2, 3, stride=2), (1, 2, 8)),
+    (nn.LPPool2d(4, (2, 3), ceil_mode=True), (1, 2, 7, 7)),
+    (nn.AdaptiveAvgPool1d(2), (1, 2, 6)),
+    (nn.AdaptiveAvgPool3d((2, None, 1)), (1, 2, 4, 4, 4)),
+    (nn.AdaptiveMaxPool1d(2), (1, 2, 6)),
+    (nn.AdaptiveMaxPool2d((2, None)), (1, 2, 6, 6)),
+    (nn.AdaptiveMaxPool3d(2), (1, 2, 4, 4, 4)),
+    (nn.BatchNorm3d(2, momentum=0.3), (3, 2, 4, 4, 4)),
+    (nn.InstanceNorm1d(3, eps=1e-2), (2, 3, 4)),
+    (nn.InstanceNorm2d(3, affine=True, track_running_stats=True), (2, 3, 4, 4)),
+    (nn.InstanceNorm3d(3), (2, 3, 4, 4, 4)),
+    (nn.RMSNorm([3, 4], eps=1e-3), (2, 3, 4)),
+    (nn.GroupNorm(2, 4, eps=1e-3), (2, 4, 3)),
+    (nn.GroupNorm(2, 4, affine=False), (2, 4, 3)),
+    (nn.LocalResponseNorm(2, alpha=0.1, beta=0.5, k=2.0), (2, 4, 3)),
+    (nn.ConstantPad1d(1, 0.5), (1, 2, 4)),
+    (nn.ConstantPad2d((1, 0, 2, 1), 0.5), (1, 2, 4, 4)),
+    (nn.ConstantPad3d(1, 0.5), (1, 2, 4, 4, 4)),
+    (nn.Upsample(scale_factor=(1.5, 2.0), mode="bilinear", align_corners=True), (1, 2, 4, 4)),
+    (nn.Upsample(size=7), (1, 2, 4)),
+    (nn.UpsamplingNearest2d(scale_factor=2), (1, 2, 4, 4)),
+    (nn.UpsamplingBilinear2d(size=(5, 7)), (1, 2, 4, 4)),
+    (nn.PixelShuffle(2), (1, 4, 3, 3)),
+    (nn.PixelUnshuffle(2), (1, 1, 4, 4)),
+    (nn.ChannelShuffle(2), (1, 4, 3, 3)),
+    (nn.ConvTranspose1d(2, 4, 3, stride=2, padding=1, output_padding=1, groups=2), (1, 2, 5)),
+    (nn.ConvTranspose2d(2, 3, (3, 2), stride=2, dilation=(1, 2), bias=False), (1, 2, 5, 5)),
+    (nn.ConvTranspose3d(1, 2, 2), (1, 1, 3, 3, 3)),
+    *(
+        (getattr(nn, f"{kind}Pad{axes}d")(1), (1, 2, *(4,) * axes))
+        for kind in ("Zero", "Reflection", "Replication", "Circular")
+        for axes in (1, 2, 3)
+    ),
+    (nn.Embedding(5, 3, padding_idx=1), (2, 4)),
+    (nn.Embedding(5, 3, max_norm=0.5, norm_type=1.0, scale_grad_by_freq=True), (2, 4)),
 ]
+
+
+def inputs(module: nn.Module, shape: tuple[int, ...]) -> Tensor:
+    return torch.randint(5, shape) if isinstance(module, nn.Embedding) else torch.randn(shape)
 
 
 def rebuilt(module: nn.Module) -> nn.Module:
@@ -86,11 +155,34 @@ def test_every_plain_type_is_tried() -> None:
 @pytest.mark.parametrize(("module", "shape"), MODULES, ids=lambda part: repr(part) if part else "")
 def test_plain_modules_are_rebuilt(module: nn.Module, shape: tuple[int, ...]) -> None:
     torch.manual_seed(1)
-    x = torch.randn(shape)
+    x = inputs(module, shape)
     again = rebuilt(module)
     assert repr(again) == repr(module)
     for ours, theirs in zip(outputs(again, x), outputs(module, x), strict=True):
         assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize(("module", "shape"), MODULES, ids=lambda part: repr(part) if part else "")
+def test_plain_modules_come_back_from_a_file(module: nn.Module, shape: tuple[int, ...], tmp_path: Path) -> None:
+    """Alone, and as a part of a network of an own class, which may have been made otherwise."""
+    torch.manual_seed(1)
+    x, module = inputs(module, shape), copy.deepcopy(module)
+    save(nn.Sequential(module), tmp_path / "net")
+    again = load(tmp_path / "net")
+    for ours, theirs in zip(outputs(again, x), outputs(copy.deepcopy(module), x), strict=True):
+        assert torch.equal(ours, theirs)
+    save(nn.ModuleDict({"part": module}), tmp_path / "net")
+    found = load(tmp_path / "net", nn.ModuleDict({"part": copy.deepcopy(module)}))
+    other = load(tmp_path / "net", nn.ModuleDict({"part": nn.Identity()}))
+    for part in (found.get_submodule("part"), other.get_submodule("part")):
+        assert torch.equal(outputs(part, x)[1], outputs(copy.deepcopy(module), x)[1])
+
+
+@pytest.mark.parametrize(
+    "module", [nn.MaxPool1d(2, return_indices=True), nn.AdaptiveMaxPool2d(2, return_indices=True)], ids=repr
+)
+def test_a_pool_that_also_returns_places_is_not_described(module: nn.Module) -> None:
+    assert describe(nn.Sequential(module)) is None
 
 
 def test_nested_networks_keep_names_and_order() -> None:
@@ -226,6 +318,16 @@ HOSTILE: dict[str, Any] = {
     "a dtype": {"torch": "Linear", "arguments": {"in_features": 9, "out_features": 9, "dtype": "float64"}},
     "overflowing size": {"torch": "Linear", "arguments": {"in_features": 2**40, "out_features": 2**40}},
     "endless size": {"torch": "Linear", "arguments": {"in_features": 10**30, "out_features": 1}},
+    "weights for an embedding": {"torch": "Embedding", "arguments": {"num_embeddings": 2, "_weight": [1]}},
+    "a device for an embedding": {
+        "torch": "Embedding",
+        "arguments": {"num_embeddings": 2, "embedding_dim": 2, "device": "cpu"},
+    },
+    "groups that do not divide": {"torch": "GroupNorm", "arguments": {"num_groups": 3, "num_channels": 4}},
+    "an endless shape": {"torch": "RMSNorm", "arguments": {"normalized_shape": [2**40, 2**40]}},
+    "text for a shape": {"torch": "Unflatten", "arguments": {"dim": 1, "unflattened_size": "huge"}},
+    "text for a factor": {"torch": "Upsample", "arguments": {"scale_factor": "huge"}},
+    "a module without a place": {"torch": "TransformerEncoder", "arguments": {}},
     "children of another kind": {"torch": "Sequential", "children": 3},
     "a child without a name": {"torch": "Sequential", "children": [[{"torch": "ReLU", "arguments": {}}]]},
     "a dotted name": {"torch": "Sequential", "children": [["a.b", {"torch": "ReLU", "arguments": {}}]]},
@@ -270,6 +372,10 @@ def test_endless_nesting_is_refused() -> None:
         {"torch": "Linear", "arguments": {"in_features": HUGE, "out_features": HUGE // 8}},
         {"torch": "BatchNorm2d", "arguments": {"num_features": HUGE * 1000}},
         {"torch": "Conv2d", "arguments": {"in_channels": HUGE, "out_channels": 9, "kernel_size": [9, 9]}},
+        {"torch": "Embedding", "arguments": {"num_embeddings": HUGE, "embedding_dim": HUGE // 8, "padding_idx": 0}},
+        {"torch": "PReLU", "arguments": {"num_parameters": HUGE * 1000}},
+        {"torch": "GroupNorm", "arguments": {"num_groups": 1, "num_channels": HUGE * 1000}},
+        {"torch": "ConvTranspose2d", "arguments": {"in_channels": HUGE, "out_channels": 9, "kernel_size": [9, 9]}},
         weight(shape=[HUGE, HUGE // 8]),
         weight(shape=[HUGE // 8, 8], posterior=["MatrixNormal", {}]),
         weight(prior=["Normal", {}, {"mean": [HUGE, HUGE // 8]}]),

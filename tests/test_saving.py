@@ -207,6 +207,58 @@ def test_the_layers_of_a_network_of_an_own_class_come_back(form: str, tmp_path: 
     assert torch.equal(bl.predict(found, x, **options).mean, bl.predict(model, x, **options).mean)
 
 
+class Volume(nn.Module):
+    """Three-dimensional images, with a norm between a Bayesian layer and the next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.second = nn.Conv3d(1, 12, 3), nn.BatchNorm3d(12), nn.Conv3d(12, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(torch.relu(self.norm(self.first(x)))).flatten(2).mean(2)
+
+
+class Decoder(nn.Module):
+    """A plain transposed convolution behind a Bayesian layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.act, self.up = nn.Conv2d(1, 12, 3), nn.ReLU(), nn.ConvTranspose2d(12, 2, 2, stride=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.up(self.act(self.first(x))).flatten(2).mean(2)
+
+
+@pytest.mark.parametrize(("kind", "shape"), [(Volume, (4, 1, 5, 5, 5)), (Decoder, (4, 1, 6, 6))])
+def test_plain_layers_that_compaction_made_smaller_come_back(
+    kind: type[nn.Module], shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model, x = kind().eval(), torch.randn(shape)
+    bl.bayesianize_(model, where=lambda name, _: name == "first")
+    bl.prune_(model, amount=0.5, structure="output")
+    small = bl.compact(model, x)
+    assert sum(p.numel() for p in small.parameters()) < 0.7 * sum(p.numel() for p in model.parameters())
+    bl.save(small, tmp_path / "net")
+    found = bl.load(tmp_path / "net", kind().eval())
+    with bl.using(found, bl.mean_only), bl.using(small, bl.mean_only):
+        assert torch.equal(found(x), small(x))
+
+
+def test_an_empty_path_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = bl.mlp([3, 2])
+    for call in (bl.save, bl.export.save_slim):
+        with pytest.raises(ValueError, match="`path` is empty: pass the name of a file"):
+            call(model, "")
+    for read in (bl.load, bl.export.load_slim):
+        with pytest.raises(ValueError, match="`path` is empty"):
+            read("")
+    with pytest.raises(IsADirectoryError, match="is a folder: choose the name of a file in it"):
+        bl.save(model, tmp_path)
+    assert not os.listdir(tmp_path)
+
+
 def test_parts_that_do_not_fit_change_nothing(tmp_path: Path) -> None:
     model = Block()
     bl.bayesianize_(model)
@@ -254,8 +306,9 @@ def test_numbers_of_another_kind_do_not_fit(tmp_path: Path) -> None:
             bl.load(tmp_path / "net", target)
 
 
-def test_an_own_likelihood_is_left_out(tmp_path: Path) -> None:
-    bl.save(bl.mlp([3, 2]), tmp_path / "net", likelihood=OwnLikelihood())
+def test_an_own_likelihood_is_left_out_with_a_warning(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="likelihood OwnLikelihood is of a class of your own.*bl.predict again"):
+        bl.save(bl.mlp([3, 2]), tmp_path / "net", likelihood=OwnLikelihood())
     with pytest.raises(ValueError, match="`likelihood` is not known"):
         bl.predict(bl.load(tmp_path / "net"), torch.zeros(1, 3))
 

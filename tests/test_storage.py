@@ -4,6 +4,8 @@ import hashlib
 import json
 import math
 import os
+import socket
+import stat
 import struct
 import threading
 from collections.abc import Callable
@@ -15,7 +17,14 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from bayeslim.storage import FORMAT_VERSION, read_tensors, write_atomically, write_tensors
+from bayeslim.storage import (
+    FORMAT_VERSION,
+    copy_atomically,
+    read_tensors,
+    remove_leftovers,
+    write_atomically,
+    write_tensors,
+)
 
 DTYPES = [
     torch.float16,
@@ -306,3 +315,99 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         OSError, match=r"cannot write .*file \(No space left on device\), which is left as it was: make room"
     ):
         write_atomically(tmp_path / "file", b"new")
+
+
+WRITERS: dict[str, Callable[[Path, Path], None]] = {
+    "write": lambda path, folder: write_atomically(path, b"new"),
+    "copy": lambda path, folder: copy_atomically(source_in(folder), path),
+}
+
+
+def source_in(folder: Path) -> Path:
+    source = folder / "source"
+    source.write_bytes(b"new")
+    return source
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize("kind", ["pipe", "socket", "folder"])
+def test_what_is_no_file_is_never_replaced(tmp_path: Path, kind: str, linked: bool, writer: str) -> None:
+    """As root, a file would otherwise take the place of /dev/null."""
+    place = tmp_path / "place"
+    if kind == "pipe":
+        os.mkfifo(place)
+    elif kind == "folder":
+        place.mkdir()
+    else:
+        server = socket.socket(socket.AF_UNIX)
+        here = os.getcwd()
+        os.chdir(tmp_path)  # a long path does not fit a socket's address
+        server.bind("place")
+        os.chdir(here)
+        server.close()
+    path = tmp_path / "link" if linked else place
+    if linked:
+        path.symlink_to(place)
+    before = stat.S_IFMT(place.lstat().st_mode)
+    error, message = (IsADirectoryError, "name of a file in it")
+    if kind != "folder":
+        error, message = FileExistsError, "a device, pipe or socket .* choose another `path`"
+    with pytest.raises(error, match=f"cannot write .*{path.name}.*{message}"):
+        WRITERS[writer](path, tmp_path)
+    assert stat.S_IFMT(place.lstat().st_mode) == before and path.is_symlink() == linked
+    assert set(os.listdir(tmp_path)) <= {"place", "link", "source"}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("dangling", [False, True])
+def test_a_link_stays_and_its_file_is_replaced(tmp_path: Path, dangling: bool, writer: str) -> None:
+    (tmp_path / "far").mkdir()
+    file = tmp_path / "far" / "file"
+    if not dangling:
+        file.write_bytes(b"old")
+    (tmp_path / "inner").symlink_to(Path("far") / "file")
+    (tmp_path / "outer").symlink_to(tmp_path / "inner")
+    WRITERS[writer](tmp_path / "outer", tmp_path)
+    assert (tmp_path / "outer").is_symlink() and (tmp_path / "inner").is_symlink()
+    assert file.read_bytes() == b"new" and not file.is_symlink()
+    assert os.listdir(tmp_path / "far") == ["file"]
+
+
+def test_the_folder_of_a_dangling_link_is_made(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "later" / "file")
+    write_atomically(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "later" / "file").read_bytes() == b"new"
+
+
+def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with pytest.raises(OSError, match="a link that leads back to itself: remove it"):
+        write_atomically(tmp_path / "a", b"new")
+    assert (tmp_path / "a").is_symlink() and len(os.listdir(tmp_path)) == 2
+
+
+def test_a_copy_of_a_link_is_the_file_behind_it(tmp_path: Path) -> None:
+    """A second link to the link would change with the file that it stands for."""
+    (tmp_path / "file").write_bytes(b"old")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    copy_atomically(tmp_path / "link", tmp_path / "copy")
+    write_atomically(tmp_path / "link", b"new")
+    assert (tmp_path / "copy").read_bytes() == b"old" and not (tmp_path / "copy").is_symlink()
+
+
+def test_a_copy_onto_itself_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"old")
+    for _ in range(2):
+        copy_atomically(tmp_path / "file", tmp_path / "copy")
+    assert sorted(os.listdir(tmp_path)) == ["copy", "file"]
+
+
+def test_leftovers_of_a_linked_file_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "file")
+    write_atomically(tmp_path / "link", b"x")
+    (tmp_path / "far" / f".file.{'a' * 16}").write_bytes(b"half")
+    remove_leftovers(tmp_path / "link")
+    assert os.listdir(tmp_path / "far") == ["file"]

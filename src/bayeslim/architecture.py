@@ -21,49 +21,55 @@ from bayeslim.models.mlp import Sin
 from bayeslim.posteriors.base import Posterior
 from bayeslim.select import Select
 
-__all__ = ["build", "build_likelihood", "describe", "describe_layer", "describe_likelihood"]
+__all__ = ["build", "build_likelihood", "describe", "describe_layer", "describe_likelihood", "describe_member"]
 
 Description = dict[str, Any]
 
-_POOL = ("kernel_size", "stride", "padding", "ceil_mode")
-_NORM = ("num_features", "eps", "momentum", "affine", "track_running_stats")
-_CONV = (
-    "in_channels",
-    "out_channels",
-    "kernel_size",
-    "stride",
-    "padding",
-    "dilation",
-    "groups",
-    "padding_mode",
-)
+_NORM = "num_features eps momentum affine track_running_stats"
+_CONV = "in_channels out_channels kernel_size stride padding dilation groups padding_mode"
+_AVERAGE = "kernel_size stride padding ceil_mode count_include_pad"
+_TORCH = {
+    "": "Identity ReLU ReLU6 SELU SiLU Mish Tanh Tanhshrink Sigmoid LogSigmoid Hardsigmoid Hardswish Softsign "
+    "Softmax2d",
+    "negative_slope": "LeakyReLU",
+    "alpha": "ELU CELU",
+    "approximate": "GELU",
+    "num_parameters init": "PReLU",
+    "lower upper": "RReLU",
+    "min_val max_val": "Hardtanh",
+    "lambd": "Hardshrink Softshrink",
+    "threshold value": "Threshold",
+    "beta threshold": "Softplus",
+    "dim": "Softmax Softmin LogSoftmax GLU",
+    "p": "Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout",
+    "start_dim end_dim": "Flatten",
+    "dim unflattened_size": "Unflatten",
+    "kernel_size stride padding ceil_mode dilation": "MaxPool1d MaxPool2d MaxPool3d",
+    _AVERAGE: "AvgPool1d",
+    f"{_AVERAGE} divisor_override": "AvgPool2d AvgPool3d",
+    "norm_type kernel_size stride ceil_mode": "LPPool1d LPPool2d",
+    "output_size": "AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d "
+    "AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d",
+    _NORM: "BatchNorm1d BatchNorm2d BatchNorm3d InstanceNorm1d InstanceNorm2d InstanceNorm3d",
+    "normalized_shape eps elementwise_affine": "LayerNorm RMSNorm",
+    "num_groups num_channels eps affine": "GroupNorm",
+    "size alpha beta k": "LocalResponseNorm",
+    "padding": "ZeroPad1d ZeroPad2d ZeroPad3d ReflectionPad1d ReflectionPad2d ReflectionPad3d ReplicationPad1d "
+    "ReplicationPad2d ReplicationPad3d CircularPad1d CircularPad2d CircularPad3d",
+    "padding value": "ConstantPad1d ConstantPad2d ConstantPad3d",
+    "size scale_factor mode align_corners recompute_scale_factor": "Upsample",
+    "size scale_factor": "UpsamplingNearest2d UpsamplingBilinear2d",
+    "upscale_factor": "PixelShuffle",
+    "downscale_factor": "PixelUnshuffle",
+    "groups": "ChannelShuffle",
+    "num_embeddings embedding_dim padding_idx max_norm norm_type scale_grad_by_freq sparse": "Embedding",
+    "in_features out_features": "Linear",
+    _CONV: "Conv1d Conv2d Conv3d",
+    f"{_CONV} output_padding": "ConvTranspose1d ConvTranspose2d ConvTranspose3d",
+}
 
-PLAIN: dict[type[nn.Module], tuple[str, ...]] = {
-    nn.Identity: (),
-    Sin: (),
-    Select: ("features", "axis"),
-    nn.ReLU: (),
-    nn.SELU: (),
-    nn.SiLU: (),
-    nn.Tanh: (),
-    nn.Sigmoid: (),
-    nn.LeakyReLU: ("negative_slope",),
-    nn.ELU: ("alpha",),
-    nn.GELU: ("approximate",),
-    nn.Softplus: ("beta", "threshold"),
-    nn.Softmax: ("dim",),
-    nn.Dropout: ("p",),
-    nn.Flatten: ("start_dim", "end_dim"),
-    nn.MaxPool2d: (*_POOL, "dilation"),
-    nn.AvgPool2d: (*_POOL, "count_include_pad", "divisor_override"),
-    nn.AdaptiveAvgPool2d: ("output_size",),
-    nn.BatchNorm1d: _NORM,
-    nn.BatchNorm2d: _NORM,
-    nn.LayerNorm: ("normalized_shape", "eps", "elementwise_affine"),
-    nn.Linear: ("in_features", "out_features"),
-    nn.Conv1d: _CONV,
-    nn.Conv2d: _CONV,
-    nn.Conv3d: _CONV,
+PLAIN: dict[type[nn.Module], tuple[str, ...]] = {Sin: (), Select: ("features", "axis")} | {
+    getattr(nn, name): tuple(attributes.split()) for attributes, names in _TORCH.items() for name in names.split()
 }
 """Plain modules and the attributes that are their constructor's arguments, `bias` besides."""
 
@@ -77,25 +83,14 @@ def _by_name(*members: Any) -> dict[str, Any]:
 
 PLAIN_NAMES = _by_name(*PLAIN)
 LAYERS = _by_name(
-    layers.Linear,
-    layers.Conv1d,
-    layers.Conv2d,
-    layers.Conv3d,
-    layers.ConvTranspose1d,
-    layers.ConvTranspose2d,
-    layers.ConvTranspose3d,
-    layers.Embedding,
+    *(layers.Linear, layers.Embedding, layers.Conv1d, layers.Conv2d, layers.Conv3d),
+    *(layers.ConvTranspose1d, layers.ConvTranspose2d, layers.ConvTranspose3d),
 )
 OPS = _by_name(ops.LinearOp, ops.EmbeddingOp, ops.ConvOp, ops.ConvTransposeOp)
 POSTERIORS = _by_name(posteriors.MeanField, posteriors.Multiplicative, posteriors.KTied, posteriors.MatrixNormal)
 PRIORS = _by_name(
-    priors.Normal,
-    priors.HeNormal,
-    priors.LogUniform,
-    priors.ARD,
-    priors.GammaARD,
-    priors.StudentT,
-    priors.ScaleMixture,
+    *(priors.Normal, priors.HeNormal, priors.ScaleMixture, priors.StudentT),
+    *(priors.LogUniform, priors.ARD, priors.GammaARD),
 )
 ESTIMATORS = _by_name(
     estimators.mean_only,
@@ -108,10 +103,7 @@ ESTIMATORS = _by_name(
     estimators.independent_draws,
 )
 LIKELIHOODS = _by_name(
-    likelihoods.Categorical,
-    likelihoods.Bernoulli,
-    likelihoods.Gaussian,
-    likelihoods.HeteroscedasticGaussian,
+    likelihoods.Categorical, likelihoods.Bernoulli, likelihoods.Gaussian, likelihoods.HeteroscedasticGaussian
 )
 
 
@@ -133,8 +125,11 @@ def describe(module: nn.Module) -> Description | None:
             return None
         return {"torch": "Sequential", "children": children}
     if type(module) in PLAIN:
+        if getattr(module, "return_indices", False):
+            return None  # its output is a pair, for an unpooling elsewhere
         arguments = {name: getattr(module, name) for name in PLAIN[type(module)]}
-        if getattr(module, "weight", None) is not None and module.bias is None:
+        own = module._parameters
+        if own.get("weight") is not None and "bias" in own and own["bias"] is None:
             arguments["bias"] = False
         return {"torch": type(module).__name__, "arguments": arguments}
     if isinstance(module, layers.BayesLayer):
@@ -201,9 +196,9 @@ def describe_layer(layer: layers.BayesLayer) -> Description:
         parts.append(
             {
                 "shape": list(posterior.mean().shape),
-                "posterior": [_name(type(posterior), POSTERIORS), _plain(posterior.config())],
+                "posterior": describe_member(posterior, POSTERIORS),
                 "masked": isinstance(outer, Masked),
-                "prior": [_name(type(prior), PRIORS), _plain(prior.config()), buffers],
+                "prior": [*describe_member(prior, PRIORS), buffers],
             }
         )
     bias: Any = None
@@ -217,6 +212,18 @@ def describe_layer(layer: layers.BayesLayer) -> Description:
         "bias": bias,
         "estimator": _name(layer.estimator, ESTIMATORS),
     }
+
+
+def describe_member(member: Any, known: Mapping[str, Any]) -> list[Any]:
+    """The name of a prior, posterior, likelihood or estimator, and its settings; a name not in `known` has a dot.
+
+    Example:
+        >>> describe_member(priors.Normal(), PRIORS)
+        ['Normal', {'mean': 0.0, 'std': 1.0}]
+    """
+    if isinstance(member, nn.Module):
+        return [_name(type(member), known), _plain(member.config())]  # pyright: ignore[reportCallIssue]
+    return [_name(member, known), {}]
 
 
 def _name(member: Any, known: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,19 @@ from bayeslim.architecture import build, build_likelihood, describe, describe_li
 from bayeslim.divergence import is_sharded
 from bayeslim.likelihoods.base import Likelihood, remember_likelihood_, remembered_likelihood
 from bayeslim.parts import describe_heads, describe_parts, take_heads_, take_parts_, tied_names, undone_on_error
-from bayeslim.storage import read_tensors, write_tensors
+from bayeslim.storage import named_file, read_tensors, write_tensors
 
-__all__ = ["check_state", "described_network", "load", "load_state_", "prefixed", "save", "unprefixed"]
+__all__ = [
+    "assign_",
+    "check_state",
+    "described_network",
+    "load",
+    "load_state_",
+    "prefixed",
+    "save",
+    "unprefixed",
+    "valid_parts",
+]
 
 ADVICE = (
     "make `model` as it was when it was saved; if it was Bayesian, convert it first by bl.bayesianize_ with the same "
@@ -38,13 +49,17 @@ def save(model: nn.Module, path: str | os.PathLike[str], likelihood: Likelihood 
 
     Raises:
         TypeError: for snapshots, which are files already where they were taken into a folder.
-        ValueError: if the network is sharded over processes.
+        ValueError: if the network is sharded over processes, or `path` is empty.
+
+    Warns:
+        UserWarning: if the likelihood is of a class of your own, which is not stored: pass it to `predict` again.
 
     Example:
         >>> save(model, "net.safetensors")
         >>> model = load("net.safetensors")
     """
     _check_network(model)
+    file = named_file(path)
     if is_sharded(model):
         raise ValueError(
             "a sharded network has only a part of its parameters here: load its `bl.training.full_state` into a plain "
@@ -59,7 +74,13 @@ def save(model: nn.Module, path: str | os.PathLike[str], likelihood: Likelihood 
     if likelihood is not None:
         facts["likelihood"] = describe_likelihood(likelihood)
         tensors |= prefixed("likelihood", likelihood.state_dict())
-    write_tensors(Path(path), tensors, facts)
+    write_tensors(file, tensors, facts)
+    if likelihood is not None and facts["likelihood"] is None:
+        warnings.warn(
+            f"the likelihood {type(likelihood).__name__} is of a class of your own and is not stored: pass it to "
+            "bl.predict again, as likelihood=..., after bl.load",
+            stacklevel=2,
+        )
 
 
 def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> nn.Module:
@@ -85,7 +106,7 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> nn.Mod
     """
     if model is not None:
         _check_network(model)
-    file = Path(path)
+    file = named_file(path)
     tensors, facts = read_tensors(file)
     if facts.get("kind") != "model":
         raise ValueError(f"{file} holds {facts.get('kind')!r}, not a saved network")
@@ -140,13 +161,13 @@ def _load_into_(model: nn.Module, facts: Mapping[str, Any], state: Mapping[str, 
             build(facts["architecture"])  # refuses what is not valid
             take_parts_(model, {"": facts["architecture"]}, resize=False)
         elif facts.get("parts"):
-            take_parts_(model, _valid_parts(model, facts["parts"], file))
+            take_parts_(model, valid_parts(model, facts["parts"], file))
             take_heads_(model, facts.get("heads"))
         own = model.state_dict(keep_vars=True)
         problems = _problems(own, state) or _ties(own, state, facts.get("tied"))
         _refuse(problems, file, ADVICE)
     if not fits:
-        _assign_(model, own, state)
+        assign_(model, own, state)
         return
     for name, tensor in own.items():
         if tensor.is_meta:  # inside a new posterior or prior: with the tensor that the old one had
@@ -157,7 +178,7 @@ def _load_into_(model: nn.Module, facts: Mapping[str, Any], state: Mapping[str, 
         model.load_state_dict(dict(state), strict=True)
 
 
-def _assign_(model: nn.Module, own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+def assign_(model: nn.Module, own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
     """Put the tensors of `state` in place of those of `model`, those that are one tensor as one."""
     device = next((tensor.device for tensor in own.values() if not tensor.is_meta), torch.device("cpu"))
     new: dict[int, Tensor] = {}
@@ -168,8 +189,8 @@ def _assign_(model: nn.Module, own: Mapping[str, Tensor], state: Mapping[str, Te
     model.to(device)
 
 
-def _valid_parts(model: nn.Module, parts: Any, file: Path) -> dict[str, Any]:
-    """The parts that `model` has, none inside another."""
+def valid_parts(model: nn.Module, parts: Any, file: Path) -> dict[str, Any]:
+    """The parts of a file; a ValueError if one that `model` has is inside another."""
     places = [name for name, _ in model.named_modules() if name in parts] if isinstance(parts, dict) else [""]
     if "" in places or any(a.startswith(f"{b}.") for a in places for b in places):
         raise ValueError(f"{file} holds a list of parts that is not valid: it may be damaged; restore it from a copy")

@@ -11,6 +11,7 @@ import math
 import os
 import re
 import secrets
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ __all__ = [
     "DamagedFile",
     "copy_atomically",
     "json_text",
+    "named_file",
     "read_json",
     "read_tensors",
     "remove_leftovers",
@@ -45,11 +47,13 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Write `content` so that `path` holds either all of it or what it held before.
 
     The bytes go to a temporary file in the same folder, are flushed to disk, and the file is renamed
-    over `path`.
+    over `path`. A symbolic link stays, and the file that it points to is replaced.
 
     Raises:
-        OSError: if the folder cannot be made or written, or the disk is full; the message names it.
+        OSError: if the folder cannot be made or written, the disk is full, or something else than a file stands
+            there (a folder, a device, a pipe); the message names it.
     """
+    path = _file_behind(path)
     folder, temporary = path.parent, _temporary(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -75,22 +79,50 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def copy_atomically(source: Path, target: Path) -> None:
     """Let `target` hold what `source` holds, or what it held before: by a second link, where the system has links."""
+    target = _file_behind(target)
     temporary = _temporary(target)
     try:
-        os.link(source, temporary)
+        os.link(source.resolve(), temporary)
     except OSError:
         write_atomically(target, source.read_bytes())
         return
     temporary.replace(target)
+    temporary.unlink(missing_ok=True)  # where the two were one file already, a rename does nothing
     sync_folder(target.parent)
 
 
 def remove_leftovers(path: Path) -> None:
     """Remove what writers of `path` left behind when they were killed; only for a file that nobody else writes."""
+    path = Path(os.path.realpath(path))
     pattern = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{16}}")
     for file in path.parent.iterdir() if path.parent.is_dir() else ():
         if pattern.fullmatch(file.name):
             file.unlink(missing_ok=True)
+
+
+def named_file(path: str | os.PathLike[str]) -> Path:
+    """The path that a user gave; a ValueError if it is empty, which `Path` takes for the folder one is in."""
+    if not os.fspath(path):
+        raise ValueError("`path` is empty: pass the name of a file, e.g. 'net.safetensors'")
+    return Path(path)
+
+
+def _file_behind(path: Path) -> Path:
+    """`path`, or what it leads to as a symbolic link; an OSError if that is something else than a file."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # nothing there, or not to be seen: writing will tell
+        mode = stat.S_IFREG
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(f"cannot write {path}, which is a folder: choose the name of a file in it")
+    if not stat.S_ISREG(mode):
+        raise FileExistsError(
+            f"cannot write {path}, a device, pipe or socket that a file would take the place of: choose another `path`"
+        )
+    target = Path(os.path.realpath(path)) if os.path.islink(path) else path
+    if os.path.islink(target):
+        raise OSError(f"cannot write {path}, a link that leads back to itself: remove it, or choose another `path`")
+    return target
 
 
 def _temporary(path: Path) -> Path:

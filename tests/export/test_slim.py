@@ -202,10 +202,68 @@ def test_a_network_of_own_classes_is_loaded_into_an_instance(tmp_path: Path) -> 
     assert torch.allclose(outputs(found, x), outputs(mean_network(model), x), atol=5e-3)
     with pytest.raises(ValueError, match="tensors are not those"):
         load_slim(tmp_path / "net", nn.Linear(5, 5))
+    tensors, facts = read_tensors(tmp_path / "net")
+    write_tensors(tmp_path / "net", tensors, {key: value for key, value in facts.items() if key != "parts"})
+    assert torch.equal(outputs(load_slim(tmp_path / "net", Residual()), x), outputs(found, x))  # a file of old
     other = Residual()
     other.inner = nn.Linear(5, 4)
-    with pytest.raises(ValueError, match="inner.weight has shape \\[5, 5\\]"):
+    with pytest.raises(
+        ValueError, match="inner.weight has shape \\[5, 5\\].*sizes of the file, or .* bl.save and bl.load"
+    ):
         load_slim(tmp_path / "net", other)
+
+
+class Branched(nn.Module):
+    """A network of an own class whose layers compaction makes smaller."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.f1, self.norm, self.f2 = nn.Linear(6, 48), nn.BatchNorm1d(48), nn.Linear(48, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.f2(torch.relu(self.norm(self.f1(x))))
+
+
+def compacted() -> nn.Module:
+    torch.manual_seed(0)
+    model = bayesian(Branched()).eval()
+    bl.prune_(model, amount=0.5, structure="output", where=lambda name, _: name == "f1")
+    return bl.compact(model, torch.randn(4, 6))
+
+
+def test_a_compacted_network_of_an_own_class_is_loaded_into_a_fresh_one(tmp_path: Path) -> None:
+    model, x = compacted(), torch.randn(5, 6)
+    save_slim(model, tmp_path / "net")
+    fresh = Branched()
+    fresh.f2.weight.requires_grad_(False)
+    found = load_slim(tmp_path / "net", fresh)
+    assert found is fresh and fresh.f1.out_features == fresh.norm.num_features < 48
+    assert torch.allclose(outputs(found, x), outputs(mean_network(model), x), atol=5e-3)
+    assert not any(tensor.is_meta for tensor in found.state_dict().values())
+
+
+def test_slim_parts_that_make_no_sense_change_nothing(tmp_path: Path) -> None:
+    save_slim(compacted(), tmp_path / "net")
+    tensors, facts = read_tensors(tmp_path / "net")
+    bl.save(nn.ModuleDict({"f1": bl.layers.Linear(6, 24)}), tmp_path / "bayesian")
+    hostile = read_tensors(tmp_path / "bayesian")[1]["parts"]
+    side = 10**7
+    huge = {"torch": "Linear", "arguments": {"in_features": side, "out_features": side}}
+    records = facts["records"] | {"f1.weight": [[side, side], ["gaps", 2, 0], "float16"]}
+    for changes, message in (
+        ({"parts": [3]}, "list of parts that is not valid"),
+        ({"parts": {"f1": {"torch": "system"}}}, "stored architecture is not valid"),
+        ({"parts": facts["parts"] | hostile}, "Bayesian"),
+        ({"parts": facts["parts"] | {"f1": huge}, "records": records}, "`most_weights`"),
+        ({"parts": facts["parts"] | {"f1": huge}}, "f1.weight has shape"),
+    ):
+        write_tensors(tmp_path / "net", tensors, facts | changes)
+        fresh = Branched()
+        before = repr(fresh), dict(fresh.named_parameters())
+        with pytest.raises(ValueError, match=message):
+            load_slim(tmp_path / "net", fresh)
+        assert repr(fresh) == before[0]
+        assert all(parameter is before[1][name] for name, parameter in fresh.named_parameters())
 
 
 @pytest.mark.parametrize("bits", [32, True, 8.5, "16"])

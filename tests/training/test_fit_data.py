@@ -259,7 +259,7 @@ class TwoOutputs(nn.Linear):
 
 
 def test_a_network_that_returns_several_things_is_refused() -> None:
-    with pytest.raises(ValueError, match="it must return one tensor, not tuple"):
+    with pytest.raises(TypeError, match="the network must return one tensor, not tuple: wrap it in a module"):
         bl.fit(TwoOutputs(3, 3), (X, Y), likelihood=CLASSES, epochs=1, seed=0)
 
 

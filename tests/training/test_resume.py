@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
 import bayeslim as bl
 from bayeslim.likelihoods import Gaussian
 from bayeslim.schedules import Progress
+from bayeslim.storage import read_tensors, write_tensors
 from training.problems import blobs, equal, line, small, state
 
 
@@ -145,7 +146,7 @@ def test_a_run_can_be_made_longer(tmp_path: Path) -> None:
     whole, grown = small(method="graves"), small(method="graves")
     bl.fit(whole, blobs(), epochs=5, **options)
     bl.fit(grown, blobs(), epochs=2, checkpoint=tmp_path, **options)
-    history = bl.fit(small(seed=8), blobs(), epochs=2, checkpoint=tmp_path, resume=True, **options)
+    history = bl.fit(small(seed=8, method="graves"), blobs(), epochs=2, checkpoint=tmp_path, resume=True, **options)
     assert len(history) == 2  # done already: nothing happens
     bl.fit(grown, blobs(), epochs=5, checkpoint=tmp_path, resume=True, **options)
     assert equal(whole, grown)
@@ -184,3 +185,81 @@ def test_estimators_come_back_after_an_interruption() -> None:
         )
     estimators = [m.estimator for m in model.modules() if isinstance(m, bl.layers.BayesLayer)]
     assert estimators == [bl.weight_sample] * 2
+
+
+class OwnPrior(bl.priors.Normal):
+    """A prior that bayeslim cannot describe but by its name."""
+
+    def config(self) -> dict[str, Any]:
+        return {"itself": self}
+
+
+class OwnGaussian(Gaussian):
+    """Ditto, of a likelihood."""
+
+
+def chosen(**options: Any) -> nn.Module:
+    torch.manual_seed(0)
+    return bl.bayesianize_(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)), **options)
+
+
+def runs(model: nn.Module, folder: Path, epochs: int, likelihood: Any = None) -> None:
+    likelihood = Gaussian(0.3) if likelihood is None else likelihood
+    bl.fit(model, line(), likelihood=likelihood, epochs=epochs, seed=0, checkpoint=folder, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "likelihood", "message"),
+    [
+        ({}, lambda: Gaussian(0.3, learn_noise=True), r"likelihood Gaussian\(.*\), now Gaussian\(learn_noise=True"),
+        ({}, lambda: OwnGaussian(0.3), r"likelihood Gaussian\(.*\), now OwnGaussian\("),
+        ({"prior": bl.priors.ARD()}, None, r"0 weight prior Normal\(mean=0.0, std=1.0\), now ARD\(\)"),
+        ({"prior": bl.priors.Normal(0, 0.1)}, None, r"0 weight prior Normal\(.*std=1.0\), now Normal\(.*std=0.1\)"),
+        ({"prior": OwnPrior()}, None, r"0 weight prior Normal\(.*\), now OwnPrior[;.]"),
+        (
+            {"posterior": functools.partial(bl.posteriors.MeanField, scale=0.01, max_scale=0.02)},
+            None,
+            r"0 weight posterior MeanField\(\), now MeanField\(.*max_scale=0.02",
+        ),
+        ({"estimator": bl.weight_sample}, None, r"0 estimator local_reparam\(\), now weight_sample\(\)"),
+    ],
+)
+def test_a_run_that_would_go_on_with_something_else_is_refused(
+    tmp_path: Path, options: dict[str, Any], likelihood: Callable[[], Any] | None, message: str
+) -> None:
+    runs(chosen(), tmp_path, 1)
+    other = chosen(**options)
+    before = state(other)
+    with pytest.raises(ValueError, match=f"started differently: .*{message}.*or choose another folder"):
+        runs(other, tmp_path, 2, likelihood and likelihood())
+    assert equal(other, before)
+    runs(chosen(), tmp_path, 2)
+
+
+def test_what_changes_in_a_run_does_not_keep_it_from_going_on(tmp_path: Path) -> None:
+    """Masks are part of the state, own classes are known by name, and learned noise is no setting."""
+    likelihood = Gaussian(0.3, learn_noise=True)
+    model, other = chosen(prior=OwnPrior()), chosen(prior=OwnPrior())
+    bl.prune_(model, amount=0.2)
+    bl.prune_(other, amount=0.5)
+    runs(model, tmp_path, 1, likelihood)
+    runs(model, tmp_path, 2, likelihood)
+    runs(other, tmp_path, 3, Gaussian(0.1, learn_noise=True))
+
+
+def test_a_checkpoint_of_old_that_does_not_tell_is_resumed(tmp_path: Path) -> None:
+    runs(chosen(), tmp_path, 1)
+    file = tmp_path / "checkpoint.safetensors"
+    tensors, facts = read_tensors(file)
+    settings = {name: value for name, value in facts["settings"].items() if name != "chosen"}
+    write_tensors(file, tensors, facts | {"settings": settings})
+    runs(chosen(estimator=bl.weight_sample), tmp_path, 2)
+    write_tensors(file, tensors, facts | {"settings": settings | {"chosen": [3]}})
+    with pytest.raises(ValueError, match="lacks a valid settings"):
+        runs(chosen(), tmp_path, 2)
+    for odd in (3, None, "text", [], ["Normal"], {"Normal": 1}):
+        write_tensors(file, tensors, facts | {"settings": settings | {"chosen": {"0 weight prior": odd}}})
+        with pytest.raises(ValueError, match="started differently: 0 weight prior"):
+            runs(chosen(), tmp_path, 2)
+        with pytest.raises(ValueError, match="started differently: 0 weight prior"):
+            runs(chosen(prior=OwnPrior()), tmp_path, 2)

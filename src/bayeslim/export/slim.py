@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor, nn
@@ -12,8 +11,9 @@ from bayeslim.architecture import describe
 from bayeslim.export.coding import Reader, Writer, elements
 from bayeslim.export.plain import mean_network
 from bayeslim.layers.base import BayesLayer
-from bayeslim.saving import described_network, load_state_
-from bayeslim.storage import read_tensors, write_tensors
+from bayeslim.parts import describe_parts, take_parts_, undone_on_error
+from bayeslim.saving import assign_, described_network, load_state_, valid_parts
+from bayeslim.storage import named_file, read_tensors, write_tensors
 
 __all__ = ["MOST_WEIGHTS", "load_slim", "save_slim"]
 
@@ -55,12 +55,15 @@ def save_slim(model: nn.Module, path: str | os.PathLike[str], bits: Literal[16, 
     """
     if isinstance(bits, bool) or bits not in (16, 8):
         raise ValueError(f"`bits` must be 16 or 8, got {bits!r}: pass 16 for float16 values")
+    file = named_file(path)
     plain = mean_network(model)
     writer = Writer(bits)
     records = {name: writer.add(name, tensor) for name, tensor in plain.state_dict().items()}
     facts = {"kind": "slim", "architecture": describe(plain), "records": records}
-    write_tensors(Path(path), writer.streams(), facts)
-    return Path(path).stat().st_size
+    if facts["architecture"] is None:
+        facts["parts"] = describe_parts(plain)
+    write_tensors(file, writer.streams(), facts)
+    return file.stat().st_size
 
 
 def load_slim(
@@ -70,8 +73,9 @@ def load_slim(
 
     Args:
         path: the file.
-        model: load into this plain network, which must have the same structure; None builds a new one from the stored
-            architecture, which is there for networks of `nn.Sequential` and torch's common layers.
+        model: load into this plain network, which must have the same structure; of a network of your own class the
+            layers may be larger than in the file, as before `bl.compact`, and get its sizes. None builds a new one
+            from the stored architecture, which is there for networks of `nn.Sequential` and torch's common layers.
         most_weights: refuse a file that unpacks to more than this: zeros take no room in the file, but do in memory.
 
     Returns:
@@ -79,25 +83,33 @@ def load_slim(
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if the file is damaged, is not a slim network, is too large or does not fit `model`.
+        ValueError: if the file is damaged, is not a slim network, is too large or does not fit `model`, which is
+            then unchanged.
 
     Example:
         >>> load_slim("net.slim.safetensors")(x)
     """
-    file = Path(path)
+    file = named_file(path)
     tensors, facts = read_tensors(file)
     if facts.get("kind") != "slim":
         raise ValueError(f"{file} holds {facts.get('kind')!r}, not a slim network: try bl.load")
     built = model is None
     if model is None:
         model = described_network(facts, file, "make the plain network yourself and call load_slim(path, model)")
+    with undone_on_error(model):
+        if not built and facts.get("parts"):
+            take_parts_(model, valid_parts(model, facts["parts"], file))
         if any(isinstance(module, BayesLayer) for module in model.modules()):
-            raise ValueError(f"{file} describes a Bayesian network, not a slim one: it is not usable")
-    try:
-        state = _unpacked(model, tensors, facts.get("records"), most_weights)
-    except ValueError as error:
-        raise ValueError(f"{file} is not a usable slim network: {error}") from error
-    load_state_(model, state, file, assign=built)
+            raise ValueError(f"{file} is no slim network, or `model` is Bayesian: pass a plain one, as it was made")
+        try:
+            state = _unpacked(model, tensors, facts.get("records"), most_weights)
+        except ValueError as error:
+            raise ValueError(f"{file} is not a usable slim network: {error}") from error
+    own = model.state_dict(keep_vars=True)
+    if not built and any(tensor.is_meta for tensor in own.values()):
+        assign_(model, own, state)
+    else:
+        load_state_(model, state, file, assign=built)
     return model.eval()
 
 
@@ -116,7 +128,10 @@ def _unpacked(model: nn.Module, tensors: dict[str, Tensor], records: Any, most_w
         )
     for name, record in records.items():
         if record[0] != list(own[name].shape):
-            raise ValueError(f"{name} has shape {record[0]}, the network needs {list(own[name].shape)}")
+            raise ValueError(
+                f"{name} has shape {record[0]}, the network needs {list(own[name].shape)}: make `model` of the "
+                "sizes of the file, or keep the network by bl.save and bl.load, which resizes the layers"
+            )
     reader = Reader(tensors)
     state: dict[str, Tensor] = {}
     for name, record in records.items():

@@ -15,7 +15,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampl
 from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.gaussian import Gaussian
 from bayeslim.likelihoods.base import Likelihood
-from bayeslim.predictive.inputs import as_tensor, device_of, float_type_of, pair_of, refusal
+from bayeslim.predictive.inputs import as_tensor, device_of, float_type_of, pair_of, per_example, refusal
 from bayeslim.randomness import seeded
 from bayeslim.training.ranks import Ranks
 
@@ -100,13 +100,11 @@ class Batches:
     def _learn_output_shape(self, x: Tensor) -> None:
         """Run two examples through the network, to fail early and with a message."""
         try:
-            with torch.no_grad(), seeded(0), evaluation_mode(self.model):
+            with torch.no_grad(), evaluation_mode(self.model), seeded(0):
                 output = self.model(x.to(device_of(self.model)))
-            if not isinstance(output, Tensor | Gaussian):
-                raise TypeError(f"it must return one tensor, not {type(output).__name__}")
-            self.output_shape = output.shape
         except (RuntimeError, TypeError, IndexError, ValueError) as error:
             raise refusal(x, error) from error
+        self.output_shape = per_example(output.mean if isinstance(output, Gaussian) else output).shape
 
 
 @contextmanager
@@ -179,7 +177,7 @@ def make_batches(
             f"`data` must be (x, y), a Dataset or a DataLoader, got {type(data).__name__}: pass e.g. (x, y)"
         )
     dtype = float_type_of(model)
-    x, y = as_tensor("x", data[0], dtype), as_tensor("y", data[1], dtype)
+    x, y = (as_tensor(name, part, dtype) for name, part in zip("xy", pair_of(data), strict=True))
     if len(x) != len(y):
         raise ValueError(f"`data` has {len(x)} inputs and {len(y)} targets: they must agree")
     _check_size(num_data, len(x))

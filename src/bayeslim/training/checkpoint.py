@@ -20,7 +20,7 @@ from bayeslim.divergence import is_sharded
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.saving import check_state, load_state_, prefixed, unprefixed
 from bayeslim.storage import copy_atomically, read_tensors, remove_leftovers, write_tensors
-from bayeslim.training.checkpoint_checks import PER_WEIGHT, check_facts, optimizer_entries
+from bayeslim.training.checkpoint_checks import PER_WEIGHT, check_facts, optimizer_entries, refuse_differences
 from bayeslim.training.history import History
 from bayeslim.training.ranks import join
 from bayeslim.training.sharding import sharded_as, whole
@@ -170,11 +170,11 @@ def load_checkpoint_(
         raise ValueError(f"{file} holds {facts.get('kind')!r}, not a training checkpoint")
     check_facts(facts, file)
     stored = facts["settings"] | {"seed": facts["seed"]}
-    wrong = [f"{name}={stored.get(name)}, now {value}" for name, value in wanted.items() if stored.get(name) != value]
-    if wrong:
-        raise ValueError(f"the run in {folder} was started differently: {'; '.join(wrong)}")
+    chosen = {"chosen": wanted.get("chosen", {})}
+    refuse_differences(stored, {name: value for name, value in wanted.items() if name not in chosen}, folder)
     check_state(model, unprefixed("model", tensors), file)
     check_state(likelihood, unprefixed("likelihood", tensors), file)
+    refuse_differences(stored, chosen, folder)  # of what has the same tensors
     then, now = facts["trained"], _trained(model, likelihood, optimizer)
     if then != now:  # the optimiser knows its parameters by number alone
         changed = sorted(set(then) ^ set(now))[:3] or ["their order"]

@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from bayeslim.architecture import ESTIMATORS, LIKELIHOODS, POSTERIORS, PRIORS, describe_member
+from bayeslim.layers.base import BayesLayer
+from bayeslim.likelihoods.base import Likelihood
+from bayeslim.masks import unmasked
 from bayeslim.randomness import check_seed
 
-__all__ = ["PER_WEIGHT", "check_facts", "optimizer_entries"]
+__all__ = ["PER_WEIGHT", "check_facts", "describe_settings", "optimizer_entries", "refuse_differences"]
 
 FACTS: dict[str, Any] = {
     "seed": int,
@@ -50,6 +54,7 @@ def check_facts(facts: Mapping[str, Any], file: Path) -> None:
             "history": all(isinstance(record, dict) for record in facts["history"]),
             "trained": all(isinstance(name, str) for name in facts["trained"]),
             "run": isinstance(facts.get("run"), str | None),  # old ones have none
+            "settings": isinstance(facts["settings"].get("chosen", {}), dict),  # ditto
             "scaler": facts["scaler"].keys() in (set(), SCALER) and all(map(_is_number, facts["scaler"].values())),
         }
         wrong = [name for name, right in parts.items() if not right]
@@ -58,6 +63,64 @@ def check_facts(facts: Mapping[str, Any], file: Path) -> None:
             f"{file} is not a usable checkpoint: it lacks a valid {', '.join(wrong)}; restore it from a copy"
         )
     check_seed(facts["seed"])
+
+
+def describe_settings(model: nn.Module, likelihood: Likelihood) -> dict[str, list[Any]]:
+    """The types and settings that a user chose for a run, by what they are; those of one's own classes by name.
+
+    Masks and tensors are left out: they change in a run, and lie in its state.
+
+    Example:
+        >>> describe_settings(bl.layers.Linear(2, 1), bl.Categorical())["weight prior"]
+        ['Normal', {'mean': 0.0, 'std': 1.0}]
+    """
+    found = {"likelihood": describe_member(likelihood, LIKELIHOODS)}
+    for name, layer in model.named_modules():
+        if isinstance(layer, BayesLayer):
+            place = f"{name} " if name else ""
+            found[f"{place}estimator"] = describe_member(layer.estimator, ESTIMATORS)
+            for part, (posterior, prior) in zip(("weight", "bias"), layer.posteriors_and_priors(), strict=False):
+                found[f"{place}{part} posterior"] = describe_member(unmasked(posterior), POSTERIORS)
+                found[f"{place}{part} prior"] = describe_member(prior, PRIORS)
+    return found
+
+
+def refuse_differences(stored: Mapping[str, Any], wanted: Mapping[str, Any], folder: Path) -> None:
+    """Raise ValueError if a run would go on otherwise than it was started.
+
+    Args:
+        stored: settings of the checkpoint; old ones do not tell what was `chosen` for the layers.
+        wanted: those of now.
+        folder: of the run, for the message.
+    """
+    plain = [name for name in wanted if name != "chosen" and stored.get(name) != wanted[name]]
+    then, now = (settings.get("chosen", {}) for settings in (stored, wanted))
+    chosen = [name for name in now if name in then and _differ(then[name], now[name])]
+    wrong = [f"{name}={stored.get(name)}, now {wanted[name]}" for name in plain]
+    wrong += [f"{name} {_shown(then[name])}, now {_shown(now[name])}" for name in chosen]
+    if wrong:
+        more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise ValueError(
+            f"the run in {folder} was started differently: {'; '.join(wrong[:3])}{more}. Go on with what it was "
+            "started with, or choose another folder"
+        )
+
+
+def _differ(then: Any, now: list[Any]) -> bool:
+    """Whether type or settings differ; settings that could not be written are not compared."""
+    unknown = now[1] is None and isinstance(then, list)
+    return then[:1] != now[:1] if unknown else then != now
+
+
+def _shown(member: Any) -> str:
+    """`Normal(mean=0.0, std=1.0)` for what `describe_settings` wrote."""
+    match member:
+        case [str(name), {**settings}]:
+            return f"{name.removeprefix('own.')}({', '.join(f'{key}={value}' for key, value in settings.items())})"
+        case [str(name), None]:
+            return name.removeprefix("own.")
+        case _:
+            return str(member)[:80]
 
 
 def optimizer_entries(

@@ -37,6 +37,7 @@ from bayeslim.training.arguments import (
 )
 from bayeslim.training.batches import Batch, Batches, make_batches
 from bayeslim.training.checkpoint import RunState, checkpoint_file, load_checkpoint_, save_checkpoint
+from bayeslim.training.checkpoint_checks import describe_settings
 from bayeslim.training.early_stopping import note_best, patience_over, restore_best_
 from bayeslim.training.elbo import KLScaling
 from bayeslim.training.history import History
@@ -199,6 +200,7 @@ def fit(
         "accumulate": accumulate,
         "samples": samples,
         "optimizer": type(stepper.optimizer).__name__,
+        "chosen": describe_settings(model, likelihood),
     }
     state = _begin(stepper, folder, resume, seed, settings)
     remember_likelihood_(model, likelihood)
