@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from bayeslim.layers import GRU, Linear, MultiheadAttention
-from bayeslim.surgery import nested_tensors_, replaced, sources, topmost, with_hooks
+from bayeslim.surgery import copied, nested_tensors_, replaced, sources, topmost, with_hooks
 
 
 def nested() -> nn.Module:
@@ -78,3 +78,15 @@ def test_nested_tensors_come_back_where_they_were() -> None:
         nested_tensors_(encoder, allowed=True)
         assert encoder.use_nested_tensor is allowed
         assert "_packed_padding" not in vars(encoder)
+
+
+def test_a_network_that_keeps_activations_can_be_copied() -> None:
+    model: Any = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+    hidden = model(torch.zeros(1, 2))
+    model[1].kept, model[1].record = hidden, {"all": [hidden]}
+    model.register_buffer("running", hidden.mean(0))
+    twin: Any = copied(model)
+    assert twin[1].kept is twin[1].record["all"][0] is not hidden and twin[1].kept.is_leaf
+    torch.testing.assert_close(twin[1].kept, hidden)
+    assert model[1].kept is hidden and twin.running is not model.running
+    assert twin[0].weight is not model[0].weight and torch.equal(twin[0].weight, model[0].weight)

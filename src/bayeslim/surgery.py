@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from bayeslim.layers.base import BayesLayer
 
-__all__ = ["nested_tensors_", "replaced", "sources", "topmost", "with_hooks"]
+__all__ = ["copied", "nested_tensors_", "replaced", "sources", "topmost", "with_hooks"]
+
+Network = TypeVar("Network", bound=nn.Module)
 
 HOOKS = (
     "_forward_hooks",
@@ -21,6 +25,19 @@ HOOKS = (
     "_backward_pre_hooks",
     "_is_full_backward_hook",
 )
+
+
+def copied(model: Network) -> Network:
+    """A deep copy of a network, also of one that keeps an activation on itself.
+
+    Such a tensor hangs on the graph of the pass that computed it, and `copy.deepcopy` refuses it: here it is copied
+    without its graph.
+
+    Example:
+        >>> twin = copied(model)
+    """
+    kept = [leaf for module in model.modules() for leaf in tree_leaves(vars(module)) if isinstance(leaf, Tensor)]
+    return copy.deepcopy(model, {id(tensor): tensor.detach().clone() for tensor in kept if not tensor.is_leaf})
 
 
 def topmost(model: nn.Module, wanted: Callable[[str, nn.Module], bool]) -> list[tuple[str, nn.Module]]:

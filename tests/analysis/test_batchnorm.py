@@ -80,6 +80,29 @@ def test_one_batch_gives_the_moments_of_the_data() -> None:
     torch.testing.assert_close(model[1].running_var, hidden.var((0, 2, 3)))
 
 
+@pytest.mark.parametrize(
+    ("batch_size", "sizes"), [(N - 1, [N]), (7, [7] * 6 + [8]), (1, [2] * 25)], ids=["two", "many", "single"]
+)
+def test_a_batch_of_one_row_goes_with_its_neighbour(batch_size: int, sizes: list[int]) -> None:
+    x, model = data(), network()
+    expected = averages(model, sizes, x)
+    bl.refresh_batchnorm_(model, DataLoader(TensorDataset(x), batch_size=batch_size))
+    for norm, (mean, variance) in zip((model[1], model[6]), expected, strict=True):
+        torch.testing.assert_close(norm.running_mean, mean)
+        torch.testing.assert_close(norm.running_var, variance)
+    other = network()
+    bl.refresh_batchnorm_(other, x, batch_size=batch_size)
+    torch.testing.assert_close(other[6].running_var, model[6].running_var)
+
+
+def test_single_images_of_many_sizes_stay_apart() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2))
+    images = [(torch.randn(1, size, size), 0) for size in (4, 5, 6)]
+    bl.refresh_batchnorm_(model, DataLoader(cast(Any, images), batch_size=1))
+    assert model[1].num_batches_tracked.item() == 3  # pyright: ignore
+
+
 def test_loaders_and_data_sets_give_the_same() -> None:
     x = data()
     loader = DataLoader(TensorDataset(x, torch.zeros(N)), batch_size=20)
@@ -140,12 +163,12 @@ def test_without_batch_normalisation_there_is_nothing_to_do() -> None:
 
 
 def test_a_failure_leaves_the_statistics_as_they_were() -> None:
-    """A last batch of one example has no variance, which torch refuses."""
-    model, x = network(), data()
+    """One example has no variance, which torch refuses."""
+    model, x = network(), data()[:1]
     before = {name: value.clone() for name, value in model.state_dict().items()}
     modes = [module.training for module in model.modules()]
-    with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
-        bl.refresh_batchnorm_(model, x, batch_size=N - 1)
+    with pytest.raises(ValueError, match="no variance over a batch of one row: pass at least two rows"):
+        bl.refresh_batchnorm_(model, x)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert [module.training for module in model.modules()] == modes
     assert cast(Any, model)[1].momentum == 0.3

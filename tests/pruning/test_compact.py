@@ -444,6 +444,7 @@ def test_attention_without_a_living_head_and_units_of_the_feed_forward() -> None
     assert small.layers[0].linear1.weight.mean().shape == (5, 16)
 
 
+@pytest.mark.filterwarnings("ignore:no unit could be removed")
 @pytest.mark.parametrize("extra", ["", "add_bias_kv", "add_zero_attn", "uncertain"])
 def test_constant_values_of_a_head(extra: str) -> None:
     """They are what the head gives, unless further positions have other values or, exactly, their bias is uncertain."""
@@ -607,7 +608,8 @@ def test_layers_used_twice_or_tied_are_left_alone() -> None:
     assert shapes(small)[0][0] == 6 and shapes(small)[1] == (6, 6)
     tied = bl.mlp([4, 4, 4, 2])
     tied[2].weight.loc = tied[0].weight.loc  # pyright: ignore
-    small = check(mask_(disturb_(tied), 3), torch.randn(3, 4))
+    with pytest.warns(UserWarning, match="'0' keeps 2 of 4 outputs: it shares its parameters"):
+        small = check(mask_(disturb_(tied), 3), torch.randn(3, 4))
     assert shapes(small)[:2] == [(4, 4), (4, 4)]
 
 

@@ -5,6 +5,7 @@ import io
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
@@ -219,3 +220,42 @@ def test_collapsing_a_recurrent_network_saves_no_weights() -> None:
     for label in ("weights", "non-zero weights", "multiply-adds"):
         row = next(line for line in lines if line.lstrip("│ ").startswith(label))
         assert row.rstrip(" │").endswith("1.0")
+
+
+class Slow(nn.Module):
+    """Counts its calls, each of which takes a while by the clock of the test."""
+
+    def __init__(self, clock: list[float], seconds: float) -> None:
+        super().__init__()
+        self.clock, self.seconds, self.calls = clock, seconds, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.clock[0] += self.seconds
+        self.calls += 1
+        return x
+
+
+@pytest.mark.parametrize(("seconds", "runs"), [(5.0, 3), (0.5, 3), (0.25, 7), (0.01, 20)])
+def test_a_slow_network_is_not_repeated_for_long(monkeypatch: pytest.MonkeyPatch, seconds: float, runs: int) -> None:
+    """Two warm-ups, and then repeats until two seconds are over, but at least three; one more call counts products."""
+    clock = [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: clock[0])
+    model = Slow(clock, seconds)
+    cost = footprint(model, torch.zeros(2, 3))
+    assert cost.seconds == pytest.approx(seconds) and cost.seconds_large == pytest.approx(seconds)
+    assert model.calls == 1 + 2 * (2 + runs)
+    few = Slow(clock, seconds)
+    footprint(few, torch.zeros(2, 3), repeats=1)
+    assert few.calls == 1 + 2 * 3
+
+
+def test_examples_come_in_any_float_type_and_as_arrays() -> None:
+    x = np.random.default_rng(0).normal(size=(3, 10))
+    single, double = half_pruned(), half_pruned().double()
+    for model in (single, double):
+        for given in (x, x.astype("float32"), torch.tensor(x)):
+            assert footprint(model, given, repeats=1).multiply_adds == 104
+        small = compact(model, x)
+        assert small(torch.tensor(x, dtype=next(model.parameters()).dtype)).shape == (3, 3)
+        compact(model, torch.tensor(x, dtype=torch.float32))
+    assert "multiply-adds" in shown(compare(double, single, x, repeats=1))

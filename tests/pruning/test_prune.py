@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -239,6 +240,8 @@ def test_nothing_pruned() -> None:
         ({"threshold": 1.0, "amount": 0.5}, "`threshold` and `amount` exclude each other"),
         ({"amount": 1.0}, r"`amount` must lie in \[0, 1\), got 1.0"),
         ({"amount": -0.1}, r"`amount` must lie in \[0, 1\), got -0.1"),
+        ({"amount": "0.5"}, r"`amount` must lie in \[0, 1\), got '0.5': pass e.g. 0.9"),
+        ({"threshold": "auto"}, "`threshold` must be a finite float, got 'auto': pass e.g. 3.0"),
         ({"scope": "all"}, "`scope` must be 'global' or 'layer', got 'all'"),
         ({"where": lambda name, layer: False}, "no layer to prune"),
         ({"structure": "head"}, "no layer to prune"),
@@ -248,6 +251,29 @@ def test_nothing_pruned() -> None:
 def test_arguments_that_make_no_sense(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         prune_(network(), **options)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("criterion", "advice"),
+    [
+        ("magnitude", "'magnitude': did you mean MAGNITUDE"),
+        ("signal-to-noise", "did you mean SIGNAL_TO_NOISE"),
+        ("?", r"pass e.g. bl.pruning.MAGNITUDE, without quotes"),
+        (3.0, "pass threshold=3.0 by name"),
+        (None, "pass one of bl.pruning's LOG_ALPHA, MAGNITUDE"),
+    ],
+)
+def test_what_is_no_criterion(criterion: Any, advice: str) -> None:
+    model, data = network(), (torch.zeros(4, 6), torch.zeros(4))
+    for call in (
+        lambda: prune_(model, criterion),
+        lambda: bl.prune_curve(model, data, criterion),
+        lambda: bl.sparsity(model, criterion=criterion),
+    ):
+        with pytest.raises(TypeError, match=f"`criterion` must be a Criterion, got .*{advice}"):
+            call()
+    with pytest.raises(ValueError, match=r"`thresholds` must be a list of floats, got 'auto'"):
+        bl.prune_curve(model, data, thresholds="auto")  # pyright: ignore
 
 
 def test_correlated_posteriors_and_wrong_masks_are_refused() -> None:

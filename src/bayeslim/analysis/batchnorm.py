@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayeslim.estimators import mean_only
@@ -26,7 +26,8 @@ def refresh_batchnorm_(
 ) -> None:
     """Estimate the running statistics of every BatchNorm layer anew, as averages over `data`.
 
-    The means and variances of the batches are averaged with their sizes as weights. Statistics gathered during
+    The means and variances of the batches are averaged with their sizes as weights; a batch of one row, which has no
+    variance, goes with the one next to it. Statistics gathered during
     training belong to noisy weights of the past. Refresh them with `mean_only` before using the posterior mean or a
     pruned network, and with `weight_sample` before averaging samples.
 
@@ -35,6 +36,9 @@ def refresh_batchnorm_(
         data: inputs, as for `predict`; a few thousand are enough.
         estimator: which weights the statistics shall fit.
         batch_size: examples per pass, where `data` is not a loader.
+
+    Raises:
+        ValueError: if the network has no such layer, or `data` one row and a layer needs more. Nothing has changed.
 
     Example:
         >>> refresh_batchnorm_(model, x_train[:5000])
@@ -50,15 +54,36 @@ def refresh_batchnorm_(
                 norm.reset_running_stats()
                 norm.train()
             seen = 0
-            for batch in input_batches(model, data, batch_size):
+            for batch in _joined(input_batches(model, data, batch_size)):
                 seen += len(batch)
                 for norm in norms:
                     norm.momentum = len(batch) / seen  # a last batch may be smaller than the others
                 model(batch)
-    except BaseException:
+    except BaseException as error:
         for norm, buffers in zip(norms, before, strict=True):
             norm.load_state_dict(buffers, strict=False)
+        if "more than 1 value per channel" in str(error):
+            raise ValueError(
+                "BatchNorm has no variance over a batch of one row: pass at least two rows of `data`, or a loader with "
+                "larger batches"
+            ) from error
         raise
     finally:
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
+
+
+def _joined(batches: Iterator[Tensor]) -> Iterator[Tensor]:
+    """The batches, of which one with a single row is joined to the next, or to the one before if it is the last."""
+    before: Tensor | None = None
+    held: Tensor | None = None
+    for batch in batches:
+        if held is not None and len(held) == 1 and held.shape[1:] == batch.shape[1:]:
+            held = torch.cat([held, batch])
+            continue
+        if before is not None:
+            yield before
+        before, held = held, batch
+    if before is not None and held is not None and len(held) == 1 and before.shape[1:] == held.shape[1:]:
+        before, held = None, torch.cat([before, held])
+    yield from (batch for batch in (before, held) if batch is not None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from bayeslim.predictive.snapshots import check_network
 from bayeslim.pruning.criteria import MAGNITUDE
 from bayeslim.pruning.prune import bayes_layers, prune_
 from bayeslim.randomness import check_seed, derived_seed
+from bayeslim.surgery import copied
 
 __all__ = ["SNRS", "MagnitudePoint", "NoisePoint", "add_noise", "magnitude_curve", "noise_sweep", "spearman"]
 
@@ -135,7 +135,7 @@ def noise_sweep(
             keep_samples=False,
             seed=seed,
         )
-        if prediction.entropy.ndim != 1:
+        if prediction.entropy.ndim != 1 or prediction.mean.ndim != 2:
             raise ValueError(
                 f"noise_sweep needs a classifier with one output per class, got the likelihood {prediction.likelihood} "
                 f"and predictions of shape {tuple(prediction.mean.shape)}: pass likelihood=bl.Categorical()"
@@ -184,10 +184,10 @@ def magnitude_curve(
     if bayes_layers(model):
         bayesian = model
     else:
-        bayesian, samples, method = bayesianize_(copy.deepcopy(model)), 0, "mean"
+        bayesian, samples, method = bayesianize_(copied(model)), 0, "mean"
     points: list[MagnitudePoint] = []
     for fraction in fractions:
-        pruned = copy.deepcopy(bayesian)
+        pruned = copied(bayesian)
         prune_(pruned, MAGNITUDE, amount=fraction, allow_empty=True)
         scores = evaluate(pruned, data, samples=samples, likelihood=chosen, method=method, seed=seed)
         points.append(MagnitudePoint(fraction, scores))

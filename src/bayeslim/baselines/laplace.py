@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -11,6 +9,7 @@ from bayeslim.likelihoods import Categorical, Gaussian
 from bayeslim.likelihoods.base import remember_likelihood_
 from bayeslim.predictive.snapshots import Snapshots
 from bayeslim.randomness import seeded
+from bayeslim.surgery import copied
 
 __all__ = ["laplace"]
 
@@ -60,7 +59,7 @@ def laplace(
             "Laplace's approximation needs laplace-torch, which brings torchvision and with it another torch: "
             "run `pip install laplace-torch` in an environment of its own"
         ) from error
-    own = copy.deepcopy(model)  # its hooks stay on the copy
+    own = copied(model)  # its hooks stay on the copy
     classes = isinstance(likelihood, Categorical)
     noise = {} if classes else {"sigma_noise": likelihood.log_noise.exp().item()}
     task = "classification" if classes else "regression"

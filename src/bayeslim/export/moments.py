@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-
 from torch import Tensor, nn
 
 from bayeslim.estimators import moments
 from bayeslim.gaussian import Gaussian
 from bayeslim.layers.base import BayesLayer
+from bayeslim.surgery import copied
 
 __all__ = ["MomentsNetwork"]
 
@@ -30,7 +29,7 @@ class MomentsNetwork(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model = copy.deepcopy(model).cpu().eval()
+        self.model = copied(model).cpu().eval()
         layers = [module for module in self.model.modules() if isinstance(module, BayesLayer)]
         if not layers:
             raise ValueError("`model` has no Bayesian layer, so its output has no variance: convert it by bayesianize_")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from bayeslim.collapse import collapse_
 from bayeslim.predictive.inputs import as_tensor, float_type_of, refusal
 from bayeslim.storage import write_atomically
+from bayeslim.surgery import copied
 
 __all__ = ["example_batch", "export_torch", "mean_network"]
 
@@ -26,7 +26,7 @@ def mean_network(model: nn.Module) -> nn.Module:
     Example:
         >>> plain = mean_network(model)
     """
-    return collapse_(copy.deepcopy(model)).cpu().eval()
+    return collapse_(copied(model)).cpu().eval()
 
 
 def export_torch(model: nn.Module, path: str | os.PathLike[str]) -> nn.Module:

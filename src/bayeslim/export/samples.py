@@ -16,6 +16,7 @@ from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.posteriors.base import Posterior
 from bayeslim.randomness import seeded
+from bayeslim.surgery import copied
 
 __all__ = ["BatchedSamples", "LoopedSamples", "batchable", "sample_networks"]
 
@@ -71,7 +72,7 @@ def sample_networks(model: nn.Module, samples: int, seed: int = 0) -> list[nn.Mo
         raise ValueError(f"`samples` must be a positive integer, got {samples!r}: pass e.g. 20")
     if not any(isinstance(module, BayesLayer) for module in model.modules()):
         raise ValueError("`model` has no Bayesian layer to sample: leave `samples` out to export the network itself")
-    model = copy.deepcopy(model).cpu()
+    model = copied(model).cpu()
     with seeded(seed):
         networks = [collapse_(_drawn(model)).eval() for _ in range(samples)]
     for network in networks[1:]:
@@ -81,7 +82,7 @@ def sample_networks(model: nn.Module, samples: int, seed: int = 0) -> list[nn.Mo
 
 def _drawn(model: nn.Module) -> nn.Module:
     """A copy whose posteriors hold one draw each; a posterior that layers share is drawn once."""
-    model = copy.deepcopy(model)
+    model = copied(model)
     draws: dict[int, _Drawn] = {}
     for layer in model.modules():
         if not isinstance(layer, BayesLayer):

@@ -10,8 +10,11 @@ tracing of dependencies would be left, which torch.fx does.
 from __future__ import annotations
 
 import copy
+import warnings
+from collections.abc import Mapping
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
@@ -19,12 +22,15 @@ from torch.utils._pytree import tree_leaves
 from bayeslim.estimators import mean_only
 from bayeslim.layers import MultiheadAttention
 from bayeslim.likelihoods.base import remember_likelihood_, remembered_likelihood
+from bayeslim.predictive.inputs import as_tensor, device_of, float_type_of
 from bayeslim.predictive.snapshots import check_network
 from bayeslim.pruning.cutting import Cut, cut_layer_, cut_norm_
 from bayeslim.pruning.heads import cut_heads_
+from bayeslim.pruning.staying import staying_units
 from bayeslim.pruning.structure import Reading, Structure
-from bayeslim.pruning.tracing import shapes_of, traced
+from bayeslim.pruning.tracing import attributes_read, shapes_of, traced
 from bayeslim.select import Select
+from bayeslim.surgery import copied
 from bayeslim.using import using
 
 __all__ = ["compact"]
@@ -36,7 +42,7 @@ Measured on one CPU core at batch 1000: 64 wins 25 to 45 %, 16 breaks even, 6 lo
 
 
 @torch.no_grad()
-def compact(model: nn.Module, example: Tensor, *, fold: Literal["mean", "exact"] = "mean") -> nn.Module:
+def compact(model: nn.Module, example: Tensor | np.ndarray, *, fold: Literal["mean", "exact"] = "mean") -> nn.Module:
     """A smaller Bayesian network with the outputs of a pruned one.
 
     Removed are hidden units, channels and attention heads that no output depends on because all their outgoing
@@ -53,7 +59,8 @@ def compact(model: nn.Module, example: Tensor, *, fold: Literal["mean", "exact"]
     Args:
         model: network with masks (`prune_`), or with plain layers some of whose weights are exactly zero, as
             `SpikeAndSlab` leaves them; not changed.
-        example: an input, a small batch. The result is exact for inputs of this shape, whatever the batch size.
+        example: an input, a small batch, in any float type. The result is exact for inputs of this shape, whatever
+            the batch size.
         fold: "mean" keeps `mean_only` outputs and drops the spread that a constant `c != 0` had through the weight
             it met, `c^2 Var[w]`, and that of its own bias; "exact" keeps all units for which that is not zero, so
             that mean and variance of the output are those of `model`.
@@ -65,6 +72,9 @@ def compact(model: nn.Module, example: Tensor, *, fold: Literal["mean", "exact"]
         ValueError: if the network cannot be traced or does not run on `example`.
         RuntimeError: if the outputs for `example` differ, which they do not for networks that torch.fx can trace.
 
+    Warns:
+        UserWarning: if nothing was removed although whole units are pruned: which ones stay, and why.
+
     Example:
         >>> prune_(model, threshold=3.0)
         >>> small = compact(model, x[:1])
@@ -72,25 +82,26 @@ def compact(model: nn.Module, example: Tensor, *, fold: Literal["mean", "exact"]
     check_network(model, "compact")
     if fold not in ("mean", "exact"):
         raise ValueError(f"`fold` must be 'mean' or 'exact', got {fold!r}")
-    if not isinstance(example, Tensor):
-        raise ValueError(f"`example` must be a tensor that the network takes, got {type(example).__name__}")
-    root = nn.Sequential(copy.deepcopy(model))
+    if not isinstance(example, Tensor | np.ndarray):
+        raise ValueError(f"`example` must be a tensor or array that the network takes, got {type(example).__name__}")
+    x = as_tensor("example", example, float_type_of(model)).to(device_of(model))
+    root = nn.Sequential(copied(model))
     modes = {module: module.training for module in root.modules()}
     root.eval()
-    expected = [_outputs(root, example) for _ in range(2)]
+    expected = [_outputs(root, x) for _ in range(2)]
     with using(root, mean_only):
-        graph = traced(root)
-        structure = Structure(root, graph, shapes_of(root, graph, example), fold == "exact")
+        with attributes_read(root) as read:
+            graph = traced(root)
+        structure = Structure(root, graph, shapes_of(root, graph, x), fold == "exact", read)
+    staying = staying_units(root, graph, structure)
     for name in structure.attentions:
         attention = root.get_submodule(name)
         assert isinstance(attention, MultiheadAttention)
         cut_heads_(attention, fold == "exact")
-    _cut(root, structure)
-    if _differ(*expected) is None and (difference := _differ(expected[0], _outputs(root, example))) is not None:
-        raise RuntimeError(
-            f"the compacted network differs from `model` by {difference:.3g} on `example`: the network does something "
-            "torch.fx does not see, such as writing into a tensor that is used again; compact its parts one by one"
-        )
+    _cut(root, structure, read)
+    _check(root, x, expected)
+    if staying and _size(root) == _size(model):
+        warnings.warn(f"no unit could be removed. {_listed(staying)}", stacklevel=3)
     result = root[0]
     for module in result.modules():
         module.training = modes.get(module, model.training)
@@ -100,7 +111,7 @@ def compact(model: nn.Module, example: Tensor, *, fold: Literal["mean", "exact"]
     return result
 
 
-def _cut(root: nn.Module, structure: Structure) -> None:
+def _cut(root: nn.Module, structure: Structure, read: Mapping[nn.Module, set[str]]) -> None:
     """Cut every layer and normalisation to the slots that are needed."""
     roots, needed = structure.slots.roots(), structure.needed()
     kept = needed.clone()
@@ -116,7 +127,8 @@ def _cut(root: nn.Module, structure: Structure) -> None:
         if reading.map.groups > 1:
             _cut_groups(root.get_submodule(reading.name), reading, *sides[1])
         else:
-            _cut_reading(root, reading, *sides[0], *sides[1])
+            free = not read.get(root.get_submodule(reading.name)) and _may_be_wrapped(root, reading.name)
+            _cut_reading(root, reading, *sides[0], *sides[1], free)
 
 
 def _cut_groups(layer: nn.Module, reading: Reading, rows: Tensor, needed: Tensor) -> None:
@@ -128,7 +140,13 @@ def _cut_groups(layer: nn.Module, reading: Reading, rows: Tensor, needed: Tensor
 
 
 def _cut_reading(
-    root: nn.Module, reading: Reading, columns: Tensor, columns_needed: Tensor, rows: Tensor, rows_needed: Tensor
+    root: nn.Module,
+    reading: Reading,
+    columns: Tensor,
+    columns_needed: Tensor,
+    rows: Tensor,
+    rows_needed: Tensor,
+    may_be_wrapped: bool,
 ) -> None:
     layer = root.get_submodule(reading.name)
     columns_needed = columns_needed & reading.blocking[rows_needed].any(0)
@@ -137,7 +155,7 @@ def _cut_reading(
         used[int(columns.nonzero()[0, 0])] = True
     saved = int((columns & ~used).sum()) * int(rows.sum()) * reading.map.kernel
     silent, select = columns & ~columns_needed, None
-    if saved >= SELECT_GAIN * int(used.sum()) and _may_be_wrapped(root, reading.name):
+    if saved >= SELECT_GAIN * int(used.sum()) and may_be_wrapped:
         index = used[columns].nonzero()[:, 0].to(next(layer.parameters()).device)
         select = Select.of(index, -1 - reading.map.dimensions)
         silent, columns = used & ~columns_needed, used
@@ -160,8 +178,35 @@ def _outputs(root: nn.Module, example: Tensor) -> list[Tensor]:
     try:
         with using(root, mean_only):
             return [leaf for leaf in tree_leaves(root(example)) if isinstance(leaf, Tensor)]
-    except (RuntimeError, TypeError, IndexError) as error:
+    except (RuntimeError, TypeError, IndexError, AttributeError) as error:
         raise ValueError(f"the network does not run on `example` of shape {tuple(example.shape)}: {error}") from error
+
+
+def _check(root: nn.Module, x: Tensor, expected: list[list[Tensor]]) -> None:
+    """An error if the mean network no longer gives what it gave, where it gave the same twice."""
+    reason = (
+        "the network does something torch.fx does not see, such as writing into a tensor that is used again; "
+        "compact its parts one by one"
+    )
+    try:
+        found = _outputs(root, x)
+    except ValueError as error:
+        raise RuntimeError(
+            f"the compacted network fails on `example` ({error.__cause__ or error}): {reason}"
+        ) from error
+    if _differ(*expected) is None and (difference := _differ(expected[0], found)) is not None:
+        raise RuntimeError(f"the compacted network differs from `model` by {difference:.3g} on `example`: {reason}")
+
+
+def _size(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _listed(staying: Mapping[str, str]) -> str:
+    """The first layers that keep pruned units, for a message."""
+    shown = "; ".join(f"{name!r} keeps {what}" for name, what in list(staying.items())[:3])
+    more = f"; and {len(staying) - 3} more layers" if len(staying) > 3 else ""
+    return f"Pruned whole and still there: {shown}{more}. docs/pruning.md lists what blocks shrinking"
 
 
 def _differ(first: list[Tensor], second: list[Tensor]) -> float | None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bayeslim.log_alpha import log_alpha
 from bayeslim.posteriors.base import Posterior
+from bayeslim.suggestion import did_you_mean
 
 __all__ = [
     "LOG_ALPHA",
@@ -20,6 +21,7 @@ __all__ = [
     "SIGNAL_TO_NOISE",
     "STRUCTURES",
     "Criterion",
+    "check_criterion",
 ]
 
 STRUCTURES = ("weight", "input", "output", "head")
@@ -49,6 +51,8 @@ class Criterion:
         Raises:
             ValueError: if the threshold is not finite, or negative where scores cannot be.
         """
+        if isinstance(threshold, str):
+            raise ValueError(f"`threshold` must be a finite float, got {threshold!r}: pass e.g. {self.threshold}")
         value = self.threshold if threshold is None else float(threshold)
         if not math.isfinite(value):
             raise ValueError(f"`threshold` must be a finite float, got {value}: pass e.g. {self.threshold}")
@@ -125,3 +129,30 @@ MEAN_SQUARE = Criterion("mean square", lambda mean, variance: mean.square(), 1e-
 
 RANGE = Criterion("range", lambda mean, variance: mean, 1e-2, _range)
 """`max - min` over a channel (arXiv 2210.12957, eq. 9), never below its largest magnitude."""
+
+CRITERIA = {
+    "LOG_ALPHA": LOG_ALPHA,
+    "MAGNITUDE": MAGNITUDE,
+    "MEAN_SQUARE": MEAN_SQUARE,
+    "RANGE": RANGE,
+    "SIGNAL_TO_NOISE": SIGNAL_TO_NOISE,
+}
+"""By the names that they have in `bayeslim.pruning`."""
+
+
+def check_criterion(criterion: object) -> None:
+    """Refuse what is no criterion, such as its name.
+
+    Raises:
+        TypeError: with what to pass instead.
+    """
+    if isinstance(criterion, Criterion):
+        return
+    if isinstance(criterion, int | float):
+        advice = f"pass threshold={criterion} by name"
+    elif isinstance(criterion, str):
+        likely = did_you_mean(criterion.upper().replace(" ", "_").replace("-", "_"), CRITERIA, 1)
+        advice = f"{likely}pass e.g. bl.pruning.MAGNITUDE, without quotes"
+    else:
+        advice = f"pass one of bl.pruning's {', '.join(CRITERIA)}"
+    raise TypeError(f"`criterion` must be a Criterion, got {criterion!r}: {advice}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,8 +16,9 @@ from bayeslim.masks import mask_of
 from bayeslim.plain_text import figure_text, visible
 from bayeslim.predictive.evaluate import Evaluation, evaluate_in_full
 from bayeslim.predictive.snapshots import check_network
-from bayeslim.pruning.criteria import LOG_ALPHA, Criterion
+from bayeslim.pruning.criteria import LOG_ALPHA, Criterion, check_criterion
 from bayeslim.pruning.prune import bayes_layers, prune_, random_like
+from bayeslim.surgery import copied
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -180,7 +180,7 @@ def prune_curve(
         seed: of the samples (the same for all points) and of the control.
 
     Raises:
-        TypeError: for snapshots, of which each has weights of its own.
+        TypeError: for snapshots, of which each has weights of its own, and for what is no criterion.
         ValueError: if the arguments make no sense, or every threshold would empty a layer.
 
     Example:
@@ -188,9 +188,12 @@ def prune_curve(
         >>> prune_(model, threshold=curve.recommended)
     """
     check_network(model, "prune")
+    check_criterion(criterion)
     if tolerance < 0:
         raise ValueError(f"`tolerance` must not be negative, got {tolerance}: pass e.g. 1.0")
     chosen = _default_thresholds(model, criterion, structure) if thresholds is None else list(thresholds)
+    if isinstance(thresholds, str):
+        raise ValueError(f"`thresholds` must be a list of floats, got {thresholds!r}: pass e.g. [1.0, 3.0], or None")
     if not chosen:
         raise ValueError("`thresholds` is empty: pass at least one, or None")
     base = evaluate_in_full(model, validation, samples, seed=seed)
@@ -216,7 +219,7 @@ def _point(
     base: Evaluation,
 ) -> CurvePoint | None:
     """One point of the curve; None where a layer would be emptied."""
-    pruned = copy.deepcopy(model)
+    pruned = copied(model)
     parts = prune_(pruned, criterion, threshold=threshold, structure=structure, allow_empty=True)
     if any(part == 1 for part in parts.values()):
         return None

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from rich.table import Table
 from safetensors.torch import save as serialise
@@ -22,6 +23,7 @@ from bayeslim.layers.base import BayesLayer
 from bayeslim.layers.recurrent import GRU, LSTM
 from bayeslim.ops import ConvTransposeOp
 from bayeslim.posteriors.base import Posterior
+from bayeslim.predictive.inputs import as_tensor, device_of, float_type_of
 from bayeslim.predictive.snapshots import check_network
 from bayeslim.pruning.sparse import SparseLinear
 from bayeslim.using import using
@@ -29,6 +31,9 @@ from bayeslim.using import using
 __all__ = ["Footprint", "compare", "footprint", "table"]
 
 LARGE_BATCH = 1000
+TIME_BUDGET = 2.0
+"""Seconds per network and time, after which no further run is started."""
+LEAST_REPEATS = 3
 PLAIN_RECURRENT = nn.RNNBase, nn.RNNCellBase
 RECURRENT = *PLAIN_RECURRENT, LSTM, GRU
 
@@ -65,13 +70,15 @@ class Footprint:
 
 
 @torch.no_grad()
-def footprint(model: nn.Module, example: Tensor | None = None, repeats: int = 20) -> Footprint:
+def footprint(model: nn.Module, example: Tensor | np.ndarray | None = None, repeats: int = 20) -> Footprint:
     """Measure what a network costs.
 
     Args:
         model: any network, Bayesian or not; its modes and estimators are left as they are.
-        example: an input batch, of which the first example is used; None leaves multiply-adds and times out.
-        repeats: runs per time, after a warm-up; the median counts. 0 leaves times out.
+        example: an input batch, tensor or array in any float type, of which the first example is used; None leaves
+            multiply-adds and times out.
+        repeats: at most so many runs per time, after a warm-up; the median counts. When two seconds are over, three
+            runs are enough. 0 leaves times out.
 
     Example:
         >>> footprint(model, x).nonzero
@@ -80,14 +87,14 @@ def footprint(model: nn.Module, example: Tensor | None = None, repeats: int = 20
     return _measured([model], example, repeats)[0]
 
 
-def compare(before: nn.Module, after: nn.Module, example: Tensor, repeats: int = 20) -> Table:
+def compare(before: nn.Module, after: nn.Module, example: Tensor | np.ndarray, repeats: int = 20) -> Table:
     """Measure two networks side by side: their runs alternate, so that both see the same machine.
 
     Args:
         before: for instance the pruned network.
         after: for instance `compact(before, example)`.
         example: an input batch for both.
-        repeats: runs per time.
+        repeats: at most so many runs per time, as for `footprint`.
 
     Returns:
         A table for `rich.print`, with how many times less `after` needs.
@@ -108,7 +115,7 @@ def table(before: Footprint, after: Footprint) -> Table:
 
 
 @torch.no_grad()
-def _measured(models: Sequence[nn.Module], example: Tensor | None, repeats: int) -> list[Footprint]:
+def _measured(models: Sequence[nn.Module], example: Tensor | np.ndarray | None, repeats: int) -> list[Footprint]:
     for model in models:
         check_network(model, "measure")
     if repeats < 0:
@@ -129,13 +136,13 @@ def _measured(models: Sequence[nn.Module], example: Tensor | None, repeats: int)
             }
         )
     if example is not None:
-        one = example[:1]
-        for cost, model in zip(costs, models, strict=True):
+        ones = [as_tensor("example", example[:1], float_type_of(model)).to(device_of(model)) for model in models]
+        for cost, model, one in zip(costs, models, ones, strict=True):
             cost["multiply_adds"] = _multiply_adds(model, one)
         if repeats:
-            many = one.expand(LARGE_BATCH, *one.shape[1:]).contiguous()
-            for name, x in (("seconds", one), ("seconds_large", many)):
-                for cost, value in zip(costs, _seconds(models, x, repeats), strict=True):
+            many = [one.expand(LARGE_BATCH, *one.shape[1:]).contiguous() for one in ones]
+            for name, inputs in (("seconds", ones), ("seconds_large", many)):
+                for cost, value in zip(costs, _seconds(models, inputs, repeats), strict=True):
                     cost[name] = value
     return [Footprint(**cost) for cost in costs]
 
@@ -211,7 +218,7 @@ def _products(module: Any, args: tuple[Any, ...], given: dict[str, Any], output:
     if isinstance(module, SparseLinear):
         return output.numel() // module.out_features * len(module.values)
     if isinstance(module, RECURRENT):  # every time step takes all weights once
-        x = args[0] if args else given["input" if isinstance(module, PLAIN_RECURRENT) else "x"]
+        x = args[0] if args else given["input"]
         x = x.data if isinstance(x, PackedSequence) else x
         return x.numel() // x.shape[-1] * sum(weight.numel() for weight in _weights(module))
     if isinstance(module, nn.MultiheadAttention):  # calls none of its projections as a layer
@@ -226,14 +233,18 @@ def _products(module: Any, args: tuple[Any, ...], given: dict[str, Any], output:
     if not transposed:
         return output.numel() // weight.shape[0] * weight.numel()
     inputs = weight.shape[1] * module.op.groups if bayesian else weight.shape[0]
-    return args[0].numel() // inputs * weight.numel()
+    x = args[0] if args else given["input"]
+    return x.numel() // inputs * weight.numel()
 
 
-def _seconds(models: Sequence[nn.Module], x: Tensor, repeats: int) -> list[float]:
-    """Median times, the networks taking turns."""
+def _seconds(models: Sequence[nn.Module], inputs: Sequence[Tensor], repeats: int) -> list[float]:
+    """Median times, the networks taking turns, until the repeats are done or the time is up."""
     times: list[list[float]] = [[] for _ in models]
+    end = time.perf_counter() + TIME_BUDGET * len(models)
     for attempt in range(repeats + 2):
-        for model, own in zip(models, times, strict=True):
+        if attempt >= LEAST_REPEATS + 2 and time.perf_counter() > end:
+            break
+        for model, x, own in zip(models, inputs, times, strict=True):
             with _mean_network(model):
                 _wait(x)
                 start = time.perf_counter()

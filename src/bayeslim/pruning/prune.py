@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Literal, cast
 
@@ -14,8 +13,9 @@ from bayeslim.layers.base import BayesLayer
 from bayeslim.masks import Masked, mask_of, unmasked
 from bayeslim.posteriors.base import Posterior
 from bayeslim.predictive.snapshots import check_network
-from bayeslim.pruning.criteria import LOG_ALPHA, Criterion
+from bayeslim.pruning.criteria import LOG_ALPHA, Criterion, check_criterion
 from bayeslim.randomness import check_seed
+from bayeslim.surgery import copied
 
 __all__ = ["bayes_layers", "prune_", "random_like", "set_masks_", "unprune_"]
 
@@ -53,16 +53,17 @@ def prune_(
     Raises:
         ValueError: if the arguments make no sense, scores are NaN, no layer matches, or a layer would be emptied.
             The network is then unchanged.
-        TypeError: for snapshots, of which each has weights of its own.
+        TypeError: for snapshots, of which each has weights of its own, and for what is no criterion.
 
     Example:
         >>> prune_(model, threshold=3.0)
         >>> prune_(model, MAGNITUDE, amount=0.9)
     """
+    check_criterion(criterion)
     if threshold is not None and amount is not None:
         raise ValueError("`threshold` and `amount` exclude each other: pass one")
-    if amount is not None and not 0 <= amount < 1:
-        raise ValueError(f"`amount` must lie in [0, 1), got {amount}: pass e.g. 0.9")
+    if amount is not None and (isinstance(amount, str) or not 0 <= amount < 1):
+        raise ValueError(f"`amount` must lie in [0, 1), got {amount!r}: pass e.g. 0.9")
     if scope not in ("global", "layer"):
         raise ValueError(f"`scope` must be 'global' or 'layer', got {scope!r}")
     layers = {name: layer for name, layer in bayes_layers(model).items() if where(name, layer)}
@@ -148,7 +149,8 @@ def random_like(pruned: nn.Module, seed: int = 0) -> nn.Module:
     Example:
         >>> bl.evaluate(random_like(model), test)["accuracy"]
     """
-    control = copy.deepcopy(pruned)
+    check_network(pruned, "prune")
+    control = copied(pruned)
     generator = torch.Generator().manual_seed(check_seed(seed))
     shuffled: dict[Posterior, Masked] = {}
     for layer in bayes_layers(control).values():

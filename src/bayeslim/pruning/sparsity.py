@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from bayeslim.predictive.snapshots import check_network
-from bayeslim.pruning.criteria import LOG_ALPHA, Criterion
+from bayeslim.pruning.criteria import LOG_ALPHA, Criterion, check_criterion
 from bayeslim.pruning.prune import bayes_layers
 
 __all__ = ["named_sparsity", "sparsity"]
@@ -29,6 +29,7 @@ def named_sparsity(
         {'0': 0.0, '2': 0.0}
     """
     check_network(model, "measure")
+    check_criterion(criterion)
     return {
         name: 1 - criterion.keep(layer.weight, threshold).double().mean().item()
         for name, layer in bayes_layers(model).items()

@@ -7,8 +7,8 @@ mixes all of them starts new ones. What is not known to keep channels apart need
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,8 @@ from bayeslim.layers import MultiheadAttention
 from bayeslim.pruning import operations, rules
 from bayeslim.pruning.channels import Channels, Slots
 from bayeslim.pruning.linear_map import PLAIN, LinearMap, linear_map
-from bayeslim.pruning.tracing import tied_modules
+from bayeslim.pruning.tracing import parameters_read, tied_modules
+from bayeslim.surgery import copied
 
 __all__ = ["Reading", "Structure"]
 
@@ -46,9 +47,17 @@ class Structure:
         graph: its graph.
         shapes: the shapes of its tensors.
         exact: whether constants may only be folded where the variance of the output is kept.
+        read: attributes of layers that the network reads by itself, as of `attributes_read`.
     """
 
-    def __init__(self, root: nn.Module, graph: fx.Graph, shapes: dict[fx.Node, torch.Size], exact: bool) -> None:
+    def __init__(
+        self,
+        root: nn.Module,
+        graph: fx.Graph,
+        shapes: dict[fx.Node, torch.Size],
+        exact: bool,
+        read: Mapping[nn.Module, set[str]] | None = None,
+    ) -> None:
         self._root, self._shapes, self._exact = root, shapes, exact
         self.slots = Slots()
         self.readings: list[Reading] = []
@@ -58,7 +67,16 @@ class Structure:
         self.tensors: list[Channels] = []
         self._state: dict[fx.Node, Channels | None] = {}
         calls = Counter(root.get_submodule(str(n.target)) for n in graph.nodes if n.op == "call_module")
-        self._uncut = tied_modules(root) | {module for module, count in calls.items() if count > 1}
+        sized = [module for module, names in (read or {}).items() if names & {"out_features", "out_channels"}]
+        self.uncut: dict[nn.Module, str] = {
+            **dict.fromkeys(sized, "the network reads its size"),
+            **dict.fromkeys(parameters_read(root, graph), "the network reads its parameters"),
+            **dict.fromkeys(tied_modules(root), "it shares its parameters"),
+            **{module: "it is called more than once" for module, count in calls.items() if count > 1},
+        }
+        """Modules that stay as they are, and why."""
+        self.pins: list[tuple[fx.Node, Tensor]] = []
+        """Operations that need all channels of an input, and the slots of these."""
         for node in graph.nodes:
             state = self._state[node] = self._visit(node)
             if state is not None:
@@ -97,6 +115,7 @@ class Structure:
             state = self._state[source]
             if state is not None:
                 self.slots.pin(state.slots)
+                self.pins.append((node, state.slots))
                 if node.op != "call_module":  # it may have written into its input
                     self._state[source] = state.holding(torch.zeros_like(state.constant), state.value)
 
@@ -104,14 +123,14 @@ class Structure:
         hooked = bool(module._forward_hooks or module._forward_pre_hooks)
         if isinstance(module, MultiheadAttention):
             whole = any(user.op == "output" or user.args[1:] != (0,) for user in node.users)
-            if not (hooked or whole or module in self._uncut):
+            if not (hooked or whole or module in self.uncut):
                 self.attentions.append(str(node.target))
             return None
         source: Any = node.args[0] if len(node.args) == 1 and not node.kwargs else None
         if hooked or source not in self._shapes or node not in self._shapes:
             return None
         shape, state = self._shapes[source], self._state[source]
-        mixing = None if module in self._uncut else _linear_map(module)
+        mixing = None if module in self.uncut else _linear_map(module)
         if mixing is not None:
             return self._mixed(node, shape, state, mixing)
         if state is None:
@@ -122,7 +141,7 @@ class Structure:
             return rules.pooled(state, shape, module, operations.POOL_MODULES[type(module)])
         if isinstance(module, nn.Flatten):
             return rules.flattened(state, shape, module.start_dim, module.end_dim)
-        if isinstance(module, _BatchNorm) and module not in self._uncut:
+        if isinstance(module, _BatchNorm) and module not in self.uncut:
             result = rules.normalised(state, module)
             if result is not None:
                 self.norms.append((str(node.target), result))
@@ -215,7 +234,7 @@ def _linear_map(module: nn.Module) -> LinearMap | None:
     mixing = linear_map(module)
     if mixing is None or type(module) not in PLAIN:
         return mixing
-    sizes = copy.deepcopy(module)
+    sizes = copied(module)
     sizes.weight = nn.Parameter(module.weight.detach().abs())  # pyright: ignore[reportCallIssue]
     view = linear_map(sizes)
     return mixing if view is None else replace(mixing, alive=view.mean > 0)

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from bayeslim import layers
+from bayeslim.pruning.containers import traceable_forward
+from bayeslim.pruning.linear_map import BAYESIAN, PLAIN
 from bayeslim.select import Select
 
-__all__ = ["shapes_of", "tied_modules", "traced"]
+__all__ = ["attributes_read", "parameters_read", "shapes_of", "tied_modules", "traced"]
 
+SIZES = ("in_features", "out_features", "in_channels", "out_channels", "kernel_size")
+"""Of layers: numbers while the network is traced, also where a layer computes them from its parameters."""
 LEAVES = (layers.BayesLayer, layers.MultiheadAttention, layers.LSTM, layers.GRU, Select)
 
 
 class _Tracer(fx.Tracer):
-    """Stops at Bayesian layers, torch's own modules, and modules that cannot be followed."""
+    """Stops at Bayesian layers, torch's own modules but its containers, and modules that cannot be followed."""
 
     def __init__(self, opaque: set[nn.Module]) -> None:
         super().__init__()
@@ -24,7 +30,15 @@ class _Tracer(fx.Tracer):
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Whether the call of `m` is one node."""
-        return m in self.opaque or isinstance(m, LEAVES) or super().is_leaf_module(m, module_qualified_name)
+        if m in self.opaque or isinstance(m, LEAVES):
+            return True
+        return traceable_forward(m) is None and super().is_leaf_module(m, module_qualified_name)
+
+    def call_module(
+        self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Follow a container of torch by what it calls, in place of its own forward."""
+        return super().call_module(m, traceable_forward(m) or forward, args, kwargs)
 
 
 def traced(root: nn.Module) -> fx.Graph:
@@ -39,7 +53,7 @@ def traced(root: nn.Module) -> fx.Graph:
         opaque: set[nn.Module] = set()
     for module in reversed([part for part in root.modules() if part is not root]):  # children before their parents
         tracer = _Tracer(opaque)
-        if tracer.is_leaf_module(module, ""):
+        if tracer.is_leaf_module(module, "") or traceable_forward(module) is not None:
             continue
         try:
             tracer.trace(module)
@@ -93,3 +107,41 @@ def tied_modules(root: nn.Module) -> set[nn.Module]:
                 parts = place.split(".")[:-1]
                 tied.update(root.get_submodule(".".join(parts[:end])) for end in range(1, len(parts) + 1))
     return tied
+
+
+@contextmanager
+def attributes_read(root: nn.Module) -> Iterator[dict[nn.Module, set[str]]]:
+    """Note which attributes of linear layers and convolutions are read inside the block, in which nothing calls them.
+
+    A network may ask a layer for its `in_features` or its weight, which a `Select` in front of it would hide.
+    """
+    layers_of = [module for module in root.modules() if type(module) in (*BAYESIAN, *PLAIN)]
+    kinds = [type(module) for module in layers_of]
+    read: dict[nn.Module, set[str]] = {module: set() for module in layers_of}
+    common = set(dir(nn.Module)) | {"training"}
+    for module, kind in zip(layers_of, kinds, strict=True):
+        sizes = {name: getattr(module, name) for name in SIZES if hasattr(module, name)}
+
+        def look_up(self: Any, name: str, kind: Any = kind, sizes: Any = sizes) -> Any:
+            if not name.startswith("_") and name not in common:
+                read[self].add(name)
+            return sizes[name] if name in sizes else kind.__getattribute__(self, name)
+
+        names = {"__getattribute__": look_up, "__module__": kind.__module__}
+        module.__class__ = type(kind.__name__, (kind,), names)
+    try:
+        yield read
+    finally:
+        for module, kind in zip(layers_of, kinds, strict=True):
+            module.__class__ = kind
+
+
+def parameters_read(root: nn.Module, graph: fx.Graph) -> set[nn.Module]:
+    """Modules with a parameter that the network uses in a way of its own, besides asking for its type or device."""
+    found: set[nn.Module] = set()
+    for node in graph.nodes:
+        asks = all(user.target is getattr and user.args[1] in ("dtype", "device") for user in node.users)
+        if node.op == "get_attr" and not asks:
+            parts = str(node.target).split(".")[:-1]
+            found.update(root.get_submodule(".".join(parts[:end])) for end in range(1, len(parts) + 1))
+    return found

@@ -19,6 +19,7 @@ from bayeslim.pruning.footprint import footprint
 from bayeslim.pruning.prune import bayes_layers, prune_
 from bayeslim.report.content import Cost, Pruning, PruningPoint, Spectra
 from bayeslim.report.units import in_target_unit
+from bayeslim.surgery import copied
 
 __all__ = ["layers_of", "pruning_of"]
 
@@ -63,7 +64,7 @@ def pruning_of(
     Example:
         >>> pruning_of(model, "validation data", (x, y), test, bl.Categorical(), None, 100, 0, 1.0)[0].chosen
     """
-    known = copy.deepcopy(model)
+    known = copied(model)
     remember_likelihood_(known, likelihood)
     rows = (data[0][:MOST_ROWS], data[1][:MOST_ROWS])
     curve = prune_curve(known, rows, samples=SAMPLES, seed=seed)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from torch import nn
 
@@ -11,6 +9,7 @@ from bayeslim.collapse import collapse_
 from bayeslim.predictive import Snapshots
 from bayeslim.pruning.prune import bayes_layers
 from bayeslim.randomness import seeded
+from bayeslim.surgery import copied
 
 __all__ = ["drawn_networks"]
 
@@ -33,7 +32,7 @@ def drawn_networks(model: nn.Module, samples: int, seed: int) -> Snapshots:
     Example:
         >>> bl.predict(drawn_networks(model, samples=100, seed=0), x).mean
     """
-    plain = collapse_(copy.deepcopy(model))
+    plain = collapse_(copied(model))
     fixed = plain.state_dict()
     layers = bayes_layers(model)
     with seeded(seed):
