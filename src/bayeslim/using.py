@@ -20,7 +20,7 @@ def using(model: nn.Module, estimator: Callable[..., Any]) -> Iterator[nn.Module
 
     Sampling never depends on `model.training`; this is the switch. The layers' own estimators come
     back at the end, also after an exception. The switch is on the module, so do not run the same
-    model in another thread meanwhile.
+    model in another thread meanwhile; only `bl.predict` and `bl.evaluate` take turns by themselves.
 
     Args:
         model: any module with Bayesian layers inside.

@@ -84,9 +84,23 @@ def test_categorical_targets() -> None:
         likelihood.check_targets(torch.tensor([0, -1]), shape)
     with pytest.raises(ValueError, match=r"holds the label 3, but the model has 3 outputs.*\[0, 2\]"):
         likelihood.check_targets(torch.tensor([0, 3]), shape)
-    for outputs in ((2, 1), (2,), (2, 3, 4)):
+    for outputs in ((2, 1), (2,)):
         with pytest.raises(ValueError, match=r"\(batch, classes >= 2\), got .*for one logit use Bernoulli"):
             likelihood.check_targets(torch.tensor([0, 1]), torch.Size(outputs))
+    for outputs in ((2, 3, 4), (2, 3, 4, 4)):  # tokens, pixels
+        with pytest.raises(ValueError, match=r"got \(2, 3, 4.*every example has one label; .* write a subclass"):
+            likelihood.check_targets(torch.zeros(2, *outputs[2:], dtype=torch.int64), torch.Size(outputs))
+
+
+def test_decisions() -> None:
+    """The most probable class; of yes and no the more probable one, flat for one output."""
+    p = torch.tensor([[0.2, 0.7, 0.1], [0.6, 0.3, 0.1]])
+    assert Categorical().classes(p).tolist() == [1, 0]
+    assert Bernoulli().classes(p).tolist() == [[0, 1, 0], [1, 0, 0]]
+    for one in (p[:, :1], p[:, 0]):
+        found = Bernoulli().classes(one)
+        assert found.tolist() == [0, 1] and found.dtype == torch.int64
+    assert Bernoulli().classes(torch.full((2, 1, 3), 0.5)).tolist() == [[[0, 0, 0]], [[0, 0, 0]]]
 
 
 def test_bernoulli_targets() -> None:

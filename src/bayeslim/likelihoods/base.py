@@ -18,6 +18,7 @@ __all__ = [
     "likelihood_of",
     "remember_likelihood_",
     "remembered_likelihood",
+    "summed",
     "targets_like_output",
 ]
 
@@ -26,7 +27,7 @@ class Conditional(NamedTuple):
     """The distribution of the target given one network output."""
 
     mean: Tensor
-    """Probabilities (batch, classes), or regression means (batch, outputs)."""
+    """Probabilities (batch, classes), or regression means (batch, outputs), or (batch,) as the network has them."""
     variance: Tensor
     """Variance of the target, same shape."""
     entropy: Tensor
@@ -73,6 +74,17 @@ class Likelihood(nn.Module, ABC):
     def metrics(self, mean: Tensor, variance: Tensor, y: Tensor) -> dict[str, float]:
         """Scores of a predictive mean and total variance, besides the log-likelihood."""
 
+    def check_outputs(self, shape: torch.Size) -> None:
+        """Raise ValueError if it cannot read outputs of this shape, examples first; any will do unless overridden."""
+
+    def classes(self, mean: Tensor) -> Tensor:
+        """What a predictive mean decides for, as integers; see `Prediction.classes`.
+
+        Raises:
+            ValueError: if the targets are no classes.
+        """
+        raise ValueError(f"{type(self).__name__} has no classes: take the `mean` of the prediction")
+
     def quantile(self, means: Tensor, variances: Tensor, level: float) -> Tensor:
         """Quantile over the samples (first axis) of the conditional mean."""
         return empirical_quantile(means, level)
@@ -95,7 +107,7 @@ def empirical_quantile(samples: Tensor, level: float) -> Tensor:
 
 
 def targets_like_output(y: Tensor, output_shape: torch.Size | None) -> Tensor:
-    """Targets as floats, (batch,) as (batch, 1), in the shape of the outputs."""
+    """Targets as floats, (batch,) as (batch, 1), in the shape of the outputs, which may be (batch,) too."""
     if y.is_complex():
         raise ValueError(f"`y` must be real, got {y.dtype}")
     if not y.is_floating_point():
@@ -105,6 +117,8 @@ def targets_like_output(y: Tensor, output_shape: torch.Size | None) -> Tensor:
         raise ValueError(f"`y` holds {bad} NaN or infinite values: drop or impute those rows")
     if y.ndim == 1:
         y = y[:, None]
+    if output_shape is not None and len(output_shape) == 1 and y.shape[1:] == (1,):
+        y = y[:, 0]
     if output_shape is not None and y.shape[1:] != output_shape[1:]:
         raise ValueError(
             f"`y` has {tuple(y.shape[1:])} values per example, the model predicts "
@@ -114,12 +128,20 @@ def targets_like_output(y: Tensor, output_shape: torch.Size | None) -> Tensor:
 
 
 def aligned(y: Tensor, mean: Tensor) -> Tensor:
-    """Targets in the shape of the means, (batch,) as (batch, 1); never broadcast against them."""
+    """Targets in the shape of the means, (batch,) as (batch, 1) or the reverse; never broadcast against them."""
     if y.ndim == 1 and mean.ndim == 2:
         y = y[:, None]
+    elif mean.ndim == 1 and y.shape[1:] == (1,):
+        y = y[:, 0]
     if y.shape != mean.shape:
-        raise ValueError(f"`y` has shape {tuple(y.shape)}, the model predicts {tuple(mean.shape)}: they must agree")
+        advice = "they must agree" if mean.ndim else "write squeeze(-1) for squeeze()"
+        raise ValueError(f"`y` has shape {tuple(y.shape)}, the model predicts {tuple(mean.shape)}: {advice}")
     return y
+
+
+def summed(values: Tensor, axes: int) -> Tensor:
+    """Sum over everything behind the first `axes`, which may be nothing."""
+    return values.flatten(axes).sum(axes) if values.ndim > axes else values
 
 
 def remember_likelihood_(model: nn.Module, likelihood: Likelihood) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bayeslim import metrics
 from bayeslim.gaussian import Gaussian as GaussianOutput
-from bayeslim.likelihoods.base import Conditional, Likelihood, aligned, targets_like_output
+from bayeslim.likelihoods.base import Conditional, Likelihood, aligned, summed, targets_like_output
 from bayeslim.moment_rules.activations import elementwise
 from bayeslim.moment_rules.attention import softmax
 
@@ -100,24 +100,38 @@ class Categorical(Likelihood):
 
     def check_targets(self, y: Tensor, output_shape: torch.Size | None = None) -> Tensor:
         """Integer labels (batch,) in [0, classes)."""
+        if output_shape is not None:
+            self.check_outputs(output_shape)
         if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
             raise ValueError(f"`y` must hold integer class labels, got {y.dtype}: convert with y.long()")
         if y.ndim != 1:
             raise ValueError(f"`y` must have shape (N,), got {tuple(y.shape)}: one label per example")
         if len(y) and int(y.min()) < 0:
             raise ValueError(f"`y` holds the negative label {int(y.min())}: labels start at 0")
-        if output_shape is not None:
-            if len(output_shape) != 2 or output_shape[1] < 2:
-                raise ValueError(
-                    "Categorical needs model outputs of shape (batch, classes >= 2), got "
-                    f"{tuple(output_shape)}: for one logit use Bernoulli"
-                )
-            if len(y) and int(y.max()) >= output_shape[1]:
-                raise ValueError(
-                    f"`y` holds the label {int(y.max())}, but the model has {output_shape[1]} outputs: "
-                    f"labels must lie in [0, {output_shape[1] - 1}]"
-                )
+        if output_shape is not None and len(y) and int(y.max()) >= output_shape[1]:
+            raise ValueError(
+                f"`y` holds the label {int(y.max())}, but the model has {output_shape[1]} outputs: "
+                f"labels must lie in [0, {output_shape[1] - 1}]"
+            )
         return y.long()
+
+    def check_outputs(self, shape: torch.Size) -> None:
+        """Logits (batch, classes >= 2): one label per example."""
+        if len(shape) == 2 and shape[1] > 1:
+            return
+        advice = "for one logit use Bernoulli"
+        if len(shape) > 2:
+            advice = (
+                "every example has one label; for one per token or pixel write a subclass whose `nll` sums over the "
+                "labels of an example, with its own `check_outputs`, `check_targets`, `log_density` and `metrics`"
+            )
+        raise ValueError(
+            f"Categorical needs model outputs of shape (batch, classes >= 2), got {tuple(shape)}: {advice}"
+        )
+
+    def classes(self, mean: Tensor) -> Tensor:
+        """The most probable class, (batch,)."""
+        return mean.argmax(-1)
 
     def config(self) -> dict[str, Any]:
         """The expectation, where it is not the default."""
@@ -138,14 +152,14 @@ class Bernoulli(Likelihood):
         """Binary cross-entropy, summed over the outputs of an example."""
         y = aligned(y, output).to(output.dtype)
         loss = F.binary_cross_entropy_with_logits(output, y, reduction="none")
-        return loss.flatten(1).sum(1)
+        return summed(loss, 1)
 
     def expected_nll(self, output: Tensor | GaussianOutput, y: Tensor) -> Tensor:
         """`E[softplus(f)] - y m` for Gaussian outputs, by quadrature; `nll` for a plain one."""
         if not isinstance(output, GaussianOutput):
             return self.nll(output, y)
         y = aligned(y, output.mean).to(output.dtype)
-        return (_softplus(output).mean - y * output.mean).flatten(1).sum(1)
+        return summed(_softplus(output).mean - y * output.mean, 1)
 
     def conditional(self, output: Tensor) -> Conditional:
         """Probabilities `p`, variances `p (1 - p)`, binary entropies."""
@@ -164,7 +178,7 @@ class Bernoulli(Likelihood):
         tiny = torch.finfo(means.dtype).tiny
         q = torch.where(means > 0.5, variances / means, 1 - means)
         log_p, log_q = means.clamp_min(tiny).log(), q.clamp_min(tiny).log()
-        joint = (y * log_p + (1 - y) * log_q).flatten(2).sum(2)
+        joint = summed(y * log_p + (1 - y) * log_q, 2)
         return joint.logsumexp(0) - math.log(len(means))
 
     def metrics(self, mean: Tensor, variance: Tensor, y: Tensor) -> dict[str, float]:
@@ -177,6 +191,11 @@ class Bernoulli(Likelihood):
         if y.numel() and not (float(y.min()) >= 0 and float(y.max()) <= 1):
             raise ValueError(f"`y` must lie in [0, 1] for Bernoulli, got [{float(y.min())}, {float(y.max())}]")
         return y
+
+    def classes(self, mean: Tensor) -> Tensor:
+        """1 where a yes is more probable than a no, else 0: (batch,) for one output, else in the shape of the mean."""
+        yes = (mean > 0.5).long()
+        return yes[:, 0] if mean.shape[1:] == (1,) else yes
 
     def config(self) -> dict[str, Any]:
         """Nothing to configure."""

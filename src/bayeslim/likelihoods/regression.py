@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bayeslim import metrics
 from bayeslim.gaussian import Gaussian as GaussianOutput
-from bayeslim.likelihoods.base import Conditional, Likelihood, aligned, targets_like_output
+from bayeslim.likelihoods.base import Conditional, Likelihood, aligned, summed, targets_like_output
 
 __all__ = ["Gaussian", "HeteroscedasticGaussian"]
 
@@ -28,7 +28,7 @@ class _Regression(Likelihood):
     def log_density(self, means: Tensor, variances: Tensor, y: Tensor) -> Tensor:
         """Log density of the mixture over samples, jointly over the outputs of an example."""
         terms = -0.5 * ((y - means).square() / variances + variances.log() + LOG_2PI)
-        return terms.flatten(2).sum(2).logsumexp(0) - math.log(len(means))
+        return summed(terms, 2).logsumexp(0) - math.log(len(means))
 
     def metrics(self, mean: Tensor, variance: Tensor, y: Tensor) -> dict[str, float]:
         """Root mean squared error, and how often `mean +- 1.96 std` covers the target."""
@@ -80,14 +80,14 @@ class Gaussian(_Regression):
     def nll(self, output: Tensor, y: Tensor) -> Tensor:
         """See the class docstring."""
         scaled = (aligned(y, output) - output) * torch.exp(-self.log_noise)
-        return (0.5 * (scaled.square() + LOG_2PI) + self.log_noise).flatten(1).sum(1)
+        return summed(0.5 * (scaled.square() + LOG_2PI) + self.log_noise, 1)
 
     def expected_nll(self, output: Tensor | GaussianOutput, y: Tensor) -> Tensor:
         """Closed form over a Gaussian output: its variance adds `variance / (2 noise^2)`."""
         if not isinstance(output, GaussianOutput):
             return self.nll(output, y)
         extra = 0.5 * output.variance * torch.exp(-2 * self.log_noise)
-        return self.nll(output.mean, y) + extra.flatten(1).sum(1)
+        return self.nll(output.mean, y) + summed(extra, 1)
 
     def conditional(self, output: Tensor) -> Conditional:
         """Mean `f`, variance `noise^2`."""
@@ -101,12 +101,18 @@ class Gaussian(_Regression):
 
     def check_targets(self, y: Tensor, output_shape: torch.Size | None = None) -> Tensor:
         """Finite values in the shape of the output; (batch,) stands for (batch, 1)."""
-        if self.outputs is not None and output_shape is not None and output_shape[-1] != self.outputs:
-            raise ValueError(
-                f"Gaussian has a noise for {self.outputs} outputs, but the model has {output_shape[-1]}: pass "
-                f"outputs={output_shape[-1]}, or None for one noise"
-            )
+        if output_shape is not None:
+            self.check_outputs(output_shape)
         return targets_like_output(y, output_shape)
+
+    def check_outputs(self, shape: torch.Size) -> None:
+        """As many as there are noises, where there are several."""
+        found = shape[-1] if len(shape) > 1 else 1
+        if self.outputs is not None and found != self.outputs:
+            raise ValueError(
+                f"Gaussian has a noise for {self.outputs} outputs, but the model has {found}: pass "
+                f"outputs={found}, or None for one noise"
+            )
 
     def config(self) -> dict[str, Any]:
         """Whether the noise is learned, and its shape; its value is in the state."""
@@ -142,7 +148,7 @@ class HeteroscedasticGaussian(_Regression):
         """See the class docstring."""
         mean, variance = self.split(output)
         squared = (aligned(y, mean) - mean).square()
-        return (0.5 * (variance.log() + squared / variance + LOG_2PI)).flatten(1).sum(1)
+        return summed(0.5 * (variance.log() + squared / variance + LOG_2PI), 1)
 
     def conditional(self, output: Tensor) -> Conditional:
         """Mean `f`, variance `v`."""
@@ -152,13 +158,17 @@ class HeteroscedasticGaussian(_Regression):
     def check_targets(self, y: Tensor, output_shape: torch.Size | None = None) -> Tensor:
         """Finite values with half as many outputs as the network; (batch,) stands for (batch, 1)."""
         if output_shape is not None:
-            if len(output_shape) < 2 or output_shape[-1] % 2:
-                raise ValueError(
-                    "HeteroscedasticGaussian needs an even number of model outputs (means, then raw "
-                    f"variances), got {tuple(output_shape)}: give the last layer 2 per target"
-                )
+            self.check_outputs(output_shape)
             output_shape = torch.Size((*output_shape[:-1], output_shape[-1] // 2))
         return targets_like_output(y, output_shape)
+
+    def check_outputs(self, shape: torch.Size) -> None:
+        """An even number."""
+        if len(shape) < 2 or shape[-1] % 2:
+            raise ValueError(
+                "HeteroscedasticGaussian needs an even number of model outputs (means, then raw "
+                f"variances), got {tuple(shape)}: give the last layer 2 per target"
+            )
 
     def config(self) -> dict[str, Any]:
         """The floor."""

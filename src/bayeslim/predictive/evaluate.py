@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
 from bayeslim.predictive.inputs import as_tensor, pair_of
 from bayeslim.predictive.sample import Method, predict
@@ -74,26 +75,27 @@ def evaluate_in_full(
     variances: list[Tensor] = []
     targets: list[Tensor] = []
     log_densities: list[Tensor] = []
-    for index, (x, y) in enumerate(map(pair_of, _batches(data, batch_size))):
-        prediction = predict(
-            model,
-            x,
-            samples=max(1, samples),
-            likelihood=chosen,
-            method=method or ("sample" if samples > 0 else "mean"),
-            batch_size=len(x),
-            keep_samples=True,
-            seed=None if seed is None else seed + index,
-        )
-        y = _fitting(chosen, as_tensor("y", y), prediction.mean)
-        if prediction.samples is None or prediction.sample_variances is None:
-            # Propagated moments in closed form: one Gaussian instead of a mixture.
-            log_densities.append(chosen.log_density(prediction.mean[None], prediction.total[None], y))
-        else:
-            log_densities.append(chosen.log_density(prediction.samples, prediction.sample_variances, y))
-        means.append(prediction.mean)
-        variances.append(prediction.total)
-        targets.append(y)
+    with evaluation_mode(network_of(model)):  # nobody else predicts meanwhile, so that the loader's draws are ours
+        for index, (x, y) in enumerate(map(pair_of, _batches(data, batch_size))):
+            prediction = predict(
+                model,
+                x,
+                samples=max(1, samples),
+                likelihood=chosen,
+                method=method or ("sample" if samples > 0 else "mean"),
+                batch_size=len(x),
+                keep_samples=True,
+                seed=None if seed is None else seed + index,
+            )
+            y = _fitting(chosen, as_tensor("y", y), prediction.mean)
+            if prediction.samples is None or prediction.sample_variances is None:
+                # Propagated moments in closed form: one Gaussian instead of a mixture.
+                log_densities.append(chosen.log_density(prediction.mean[None], prediction.total[None], y))
+            else:
+                log_densities.append(chosen.log_density(prediction.samples, prediction.sample_variances, y))
+            means.append(prediction.mean)
+            variances.append(prediction.total)
+            targets.append(y)
     if not means:
         raise ValueError("`data` gave no batches: the loader is empty")
     densities = torch.cat(log_densities).double()
@@ -105,12 +107,14 @@ def evaluate_in_full(
 def _fitting(likelihood: Likelihood, y: Tensor, mean: Tensor) -> Tensor:
     """Valid targets that fit the predictive mean, on its device."""
     y = likelihood.check_targets(y)
-    labels = likelihood.bounded and y.ndim == 1
-    if labels and int(y.max()) >= mean.shape[1]:
+    labels = likelihood.bounded and not y.is_floating_point()
+    if labels and int(y.max()) >= mean.shape[-1]:
         raise ValueError(
-            f"`y` holds the label {int(y.max())}, but the model has {mean.shape[1]} outputs: "
-            f"labels must lie in [0, {mean.shape[1] - 1}]"
+            f"`y` holds the label {int(y.max())}, but the model has {mean.shape[-1]} outputs: "
+            f"labels must lie in [0, {mean.shape[-1] - 1}]"
         )
+    if mean.ndim == 1 and y.shape[1:] == (1,):
+        y = y[:, 0]
     if not labels and y.shape != mean.shape:
         raise ValueError(f"`y` has shape {tuple(y.shape)}, the predictions {tuple(mean.shape)}: they must agree")
     return y.to(mean.device)
@@ -124,7 +128,7 @@ def _batches(data: Any, batch_size: int) -> Any:
         return DataLoader(data, batch_size)
     if not isinstance(data, tuple | list) or len(data) != 2:
         raise TypeError(f"`data` must be (x, y), a Dataset or a DataLoader, got {type(data).__name__}")
-    x, y = (as_tensor(name, part) for name, part in zip(("x", "y"), data, strict=True))
+    x, y = (as_tensor(name, part) for name, part in zip("xy", pair_of(data), strict=True))
     if len(x) != len(y):
         raise ValueError(f"`data` has {len(x)} inputs and {len(y)} targets: they must agree")
     return zip(x.split(batch_size), y.split(batch_size), strict=True)

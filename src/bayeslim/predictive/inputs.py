@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,25 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-__all__ = ["Inputs", "as_tensor", "device_of", "float_type_of", "input_batches", "one_tensor", "pair_of", "refusal"]
+__all__ = [
+    "ONE_INPUT",
+    "Inputs",
+    "as_tensor",
+    "device_of",
+    "float_type_of",
+    "input_batches",
+    "one_input",
+    "one_tensor",
+    "pair_of",
+    "per_example",
+    "refusal",
+]
+
+ONE_INPUT = (
+    "a network takes one tensor here: join the inputs to one, e.g. x = torch.cat([u, v], 1), and split it in the "
+    "network's `forward`"
+)
+"""What to do about several inputs."""
 
 BATCH_NUMBERS = 2**25
 """Numbers in a batch of a tensor by default: 128 MiB in float32."""
@@ -76,7 +94,29 @@ def pair_of(batch: Any) -> tuple[Any, Any]:
     if not isinstance(batch, tuple | list) or len(batch) != 2:
         kind = type(batch).__name__ + (f" of {len(batch)}" if isinstance(batch, tuple | list) else "")
         raise ValueError(f"`data` must yield (x, y) pairs, got a {kind}: wrap the dataset accordingly")
-    return batch[0], batch[1]
+    return one_input(batch[0], batch[1]), batch[1]
+
+
+def one_input(x: Any, y: Any = None) -> Any:
+    """The inputs, which must not be several tensors that belong together; a list of rows may stay one.
+
+    Args:
+        x: what was given for the inputs.
+        y: the targets, if there are any: then there are as many rows.
+
+    Raises:
+        TypeError: for a mapping, or a sequence of tensors that are not rows.
+    """
+    several = isinstance(x, Mapping)
+    if isinstance(x, tuple | list) and len(x) > 1 and all(isinstance(part, Tensor | np.ndarray) for part in x):
+        rows = len(y) if isinstance(y, Tensor | np.ndarray | list | tuple) and getattr(y, "ndim", 1) else None
+        alike = len({tuple(part.shape) for part in x}) == 1
+        stacked = len(x) == rows if rows is not None else isinstance(x, list) or x[0].ndim < 2
+        several = not (alike and stacked)
+    if several:
+        kind = f"{type(x).__name__} of {len(x)}"
+        raise TypeError(f"`x` must be one tensor or array, got a {kind}: {ONE_INPUT}")
+    return x
 
 
 def one_tensor(output: Any) -> Tensor:
@@ -89,10 +129,21 @@ def one_tensor(output: Any) -> Tensor:
     return output
 
 
+def per_example(output: Any) -> Tensor:
+    """The output of a network, which must be one tensor with the examples along its first axis."""
+    if one_tensor(output).ndim == 0:
+        raise ValueError("the network returned one number without an axis of examples: write squeeze(-1) for squeeze()")
+    return output
+
+
 def refusal(x: Tensor, error: Exception) -> ValueError:
     """What to raise where the network itself failed with `error` on inputs like `x`."""
-    sizes = ", ".join(["N", *map(str, x.shape[1:])])
-    return ValueError(f"the network does not accept inputs of shape ({sizes}) and dtype {x.dtype}: {error}")
+    sizes, advice = ", ".join(["N", *map(str, x.shape[1:])]), ""
+    if "required positional argument" in str(error):
+        advice = f"; {ONE_INPUT}"
+    elif not x.is_floating_point() and any(word in str(error) for word in ("type", "not implemented for")):
+        advice = "; layers other than embeddings need floats: pass x.float(), and embeddings x.long()"
+    return ValueError(f"the network does not accept inputs of shape ({sizes}) and dtype {x.dtype}: {error}{advice}")
 
 
 def input_batches(model: nn.Module, x: Any, batch_size: int | None) -> Iterator[Tensor]:
@@ -107,9 +158,9 @@ def input_batches(model: nn.Module, x: Any, batch_size: int | None) -> Iterator[
         x = DataLoader(x, batch_size or 1024)
     if isinstance(x, DataLoader):
         for batch in x:
-            first = batch[0] if isinstance(batch, tuple | list) else batch
-            yield as_tensor("x", first, dtype).to(device)
+            first, *others = batch if isinstance(batch, tuple | list) else [batch]
+            yield as_tensor("x", one_input(first, others[0] if others else None), dtype).to(device)
     else:
-        rows = as_tensor("x", x, dtype)
+        rows = as_tensor("x", one_input(x), dtype)
         for batch in rows.split(batch_size or max(1, BATCH_NUMBERS // max(1, rows[0].numel()))):
             yield batch.to(device)

@@ -13,7 +13,7 @@ from bayeslim.estimators import weight_sample
 from bayeslim.gaussian import Gaussian
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.predictive.draws import planned, realised, replaced
-from bayeslim.predictive.inputs import one_tensor
+from bayeslim.predictive.inputs import per_example
 from bayeslim.predictive.joint_outputs import draw_jointly
 from bayeslim.predictive.prediction import Prediction, joined
 from bayeslim.predictive.streaming import StreamingMoments
@@ -72,7 +72,7 @@ def predict_by_sampling(
     def run(block: Tensor | Gaussian, network: list[Tensor]) -> Tensor:
         drawn = zip(plan.ahead, network[1:], strict=True)
         with replaced([(draw.module, draw.method, partial(_given, value)) for draw, value in drawn]):
-            return one_tensor(model(realised(block)))
+            return per_example(model(realised(block)))
 
     chosen = dict.fromkeys(plan.instead, weight_sample) | dict.fromkeys(plan.jointly, draw_jointly)
     with replaced([(layer, "estimator", estimator) for layer, estimator in chosen.items()]):

@@ -22,7 +22,7 @@ class Prediction:
     """
 
     mean: Tensor
-    """Class probabilities (N, classes), or regression means (N, outputs)."""
+    """Class probabilities (N, classes), or regression means (N, outputs); (N,) where the network ends in a squeeze."""
     epistemic: Tensor
     """Variance of the conditional mean over the posterior, in the shape of `mean`."""
     aleatoric: Tensor
@@ -55,8 +55,15 @@ class Prediction:
 
     @property
     def classes(self) -> Tensor:
-        """The most probable class of every example, (N,)."""
-        return self.mean.argmax(-1)
+        """The decision for every example, as integers.
+
+        `Categorical`: the most probable class, (N,). `Bernoulli`: 1 where the probability is above 1/2, else 0; (N,)
+        for one output and in the shape of `mean` for several.
+
+        Raises:
+            ValueError: if the likelihood has no classes, as in regression.
+        """
+        return self.likelihood.classes(self.mean)
 
     def interval(
         self, level: float = 0.95, method: Literal["quantile", "normal"] = "quantile"

@@ -28,7 +28,8 @@ from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
 from bayeslim.noise import normals
 from bayeslim.predictive.draws import replaced
-from bayeslim.predictive.inputs import Inputs, device_of, input_batches, one_tensor, refusal
+from bayeslim.predictive.inputs import ONE_INPUT, Inputs, device_of, input_batches, per_example, refusal
+from bayeslim.predictive.leftovers import without_leftovers
 from bayeslim.predictive.networks import predict_by_networks, predict_by_sampling, together
 from bayeslim.predictive.prediction import Prediction, joined
 from bayeslim.predictive.snapshots import Replay, Snapshots, network_of
@@ -73,6 +74,9 @@ def predict(
     most of the variance of pooled outputs. Layers set to `mean_only` stay so. A network that `torch.vmap` cannot run,
     such as one around a plain `nn.LSTM`, is sampled in a loop instead: slower, with the same distribution.
 
+    Calls from several threads take turns, since a network's estimators and torch's random state are switched meanwhile.
+    What the network's `forward` keeps on itself in a vectorised pass is dropped again.
+
     Args:
         model: network, Bayesian or not; or snapshots of one, each of which counts once whatever `samples` says.
         x: tensor or array (N, ...), a Dataset or a DataLoader (the first element of their tuples counts).
@@ -113,10 +117,28 @@ def predict(
         )
     if input_variance is not None and method == "mean":
         raise ValueError("`input_variance` has no effect on method='mean': use 'moments' or 'sample'")
-    replay = Replay(model) if isinstance(model, Snapshots) else None
+    room = math.inf if keep_samples else KEEP_LIMIT if keep_samples is None else 0
+    with evaluation_mode(network_of(model)), without_leftovers(network_of(model)):
+        return _predicted(model, x, samples, likelihood, method, estimator, input_variance, batch_size, room, seed)
+
+
+def _predicted(
+    source: nn.Module | Snapshots,
+    x: Inputs,
+    samples: int,
+    likelihood: Likelihood | None,
+    method: Method,
+    estimator: Callable[..., Any] | None,
+    input_variance: float | Tensor | None,
+    batch_size: int | None,
+    room: float,
+    seed: int | None,
+) -> Prediction:
+    """As `predict`, while nobody else predicts."""
+    replay = Replay(source) if isinstance(source, Snapshots) else None
     if replay is not None and method != "sample":
         raise ValueError(f"`method` must be 'sample' for snapshots, got {method!r}: they are samples already")
-    model = network_of(model)
+    model = network_of(source)
     if method != "mean" and is_sharded(model):
         raise ValueError(
             f"a sharded network cannot be predicted with method={method!r}: do it in `with unsharded(model):`, on all "
@@ -126,8 +148,7 @@ def predict(
         raise ValueError("the network holds MCDropout, which has no mean pass: predict by sampling (samples > 0)")
     chosen = likelihood_of(model, likelihood).to(device_of(model))
     parts: list[Prediction] = []
-    room = math.inf if keep_samples else KEEP_LIMIT if keep_samples is None else 0
-    with evaluation_mode(model), seeded(seed), _estimating(model, method, estimator):
+    with seeded(seed), _estimating(model, method, estimator):
         for batch in input_batches(model, x, batch_size):
             noisy = batch if input_variance is None else with_noise(batch, input_variance, method)
             try:
@@ -163,13 +184,14 @@ def predict_batch(
                 f"method={method!r} needs something uncertain: a Bayesian layer, or `input_variance`; "
                 "for a plain pass use method='mean'"
             )
+        per_example(output.mean)
         exact = likelihood.exact_moments(output)
         if exact is not None:
             return _from_moments(likelihood, *exact)
         for chunk in _chunks(samples, OUTPUTS_AT_ONCE // output.numel()):
             stream.add(output.mean + output.std * normals((chunk, *output.shape), output.mean))
     elif method == "mean" or not (isinstance(x, Gaussian) or has_posterior(model)):
-        stream.add(one_tensor(model(certain(x)))[None])
+        stream.add(per_example(model(certain(x)))[None])
     else:
         return predict_by_sampling(model, x, likelihood, samples, room)
     return stream.prediction()
@@ -205,7 +227,9 @@ def certain(x: Tensor | Gaussian) -> Tensor:
 
 
 def _explained(error: TypeError, method: Method) -> TypeError:
-    """What to do about a network whose code a `Gaussian` cannot follow."""
+    """What to do about a network with several inputs, or whose code a `Gaussian` cannot follow."""
+    if "required positional argument" in str(error):
+        return TypeError(f"{error}; {ONE_INPUT}")
     advice = mean_was_called(error) if method in ("moments", "taylor") else None
     return error if advice is None else TypeError(f"{advice}, or predict by sampling")
 

@@ -36,6 +36,7 @@ class StreamingMoments:
 
     def add(self, outputs: Tensor) -> None:
         """Take in a chunk of outputs, samples first."""
+        self.likelihood.check_outputs(outputs.shape[1:])
         conditional = self._conditional(outputs.float() if _is_half(outputs) else outputs)
         count = len(outputs)
         total = self.count + count
