@@ -117,42 +117,26 @@ def predict(
         )
     if input_variance is not None and method == "mean":
         raise ValueError("`input_variance` has no effect on method='mean': use 'moments' or 'sample'")
-    room = math.inf if keep_samples else KEEP_LIMIT if keep_samples is None else 0
-    with evaluation_mode(network_of(model)), without_leftovers(network_of(model)):
-        return _predicted(model, x, samples, likelihood, method, estimator, input_variance, batch_size, room, seed)
-
-
-def _predicted(
-    source: nn.Module | Snapshots,
-    x: Inputs,
-    samples: int,
-    likelihood: Likelihood | None,
-    method: Method,
-    estimator: Callable[..., Any] | None,
-    input_variance: float | Tensor | None,
-    batch_size: int | None,
-    room: float,
-    seed: int | None,
-) -> Prediction:
-    """As `predict`, while nobody else predicts."""
-    replay = Replay(source) if isinstance(source, Snapshots) else None
-    if replay is not None and method != "sample":
+    if isinstance(model, Snapshots) and method != "sample":
         raise ValueError(f"`method` must be 'sample' for snapshots, got {method!r}: they are samples already")
-    model = network_of(source)
-    if method != "mean" and is_sharded(model):
+    network = network_of(model)
+    if method != "mean" and is_sharded(network):
         raise ValueError(
             f"a sharded network cannot be predicted with method={method!r}: do it in `with unsharded(model):`, on all "
             "processes, or use method='mean'"
         )
-    if method == "mean" and always_random(model):
+    if method == "mean" and always_random(network):
         raise ValueError("the network holds MCDropout, which has no mean pass: predict by sampling (samples > 0)")
-    chosen = likelihood_of(model, likelihood).to(device_of(model))
     parts: list[Prediction] = []
-    with seeded(seed), _estimating(model, method, estimator):
-        for batch in input_batches(model, x, batch_size):
+    room = math.inf if keep_samples else KEEP_LIMIT if keep_samples is None else 0
+    alone = evaluation_mode(network)  # while nobody else predicts, who might switch the same things
+    with alone, without_leftovers(network), seeded(seed), _estimating(network, method, estimator):
+        source = Replay(model) if isinstance(model, Snapshots) else model
+        chosen = likelihood_of(network, likelihood).to(device_of(network))
+        for batch in input_batches(network, x, batch_size):
             noisy = batch if input_variance is None else with_noise(batch, input_variance, method)
             try:
-                parts.append(predict_batch(model if replay is None else replay, noisy, chosen, samples, method, room))
+                parts.append(predict_batch(source, noisy, chosen, samples, method, room))
             except torch.OutOfMemoryError:
                 raise
             except TypeError as error:
