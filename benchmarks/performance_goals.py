@@ -36,27 +36,27 @@ MODES = {
 
 PEER_FIGURES = """The figures of peers are the best of torchbnn 1.2, bayesian-torch 0.5.0, blitz 0.2.8 and IVON 0.1.3,
 measured when the goals were set: on two CPU cores, and on one H200. Our own measurement ("Other libraries", below) is
-kinder to them: {peers}. Ratios on the CPU move with the speed of a shared
-machine: in four measurements, of which the record is the last, eager weight_sample was 1.61 to 1.85, local_reparam
-2.37 to 2.64, moments 2.71 to 3.22, compiled 1.29 to 1.42, 1.99 to 2.12 and 2.10 to 2.30. Compiled local_reparam takes
-twice the products of the deterministic network, which are two thirds of that one's step. Times on CUDA are those of
-`results/modes_in_turns_cuda.json` (`python benchmarks/modes_in_turns.py --device cuda`): all modes take turns of about
-50 steps, after which `fit` waits for the device, with the eager deterministic network, to which, like the goals, they
-are compared. Eager steps, and compiled ones that are not one graph, wait for the host where that is slow, as in this
-record: in eight measurements on different machines eager weight_sample took 1.24 to 1.67, compiled 1.16 to 1.30, as one
-graph 1.11 to 1.13. Measured mode by mode, as in the table of training steps below, ratios are larger:
-weight_sample compiled as one graph 1.17 to 1.21, local_reparam compiled 1.86 to 1.95.
-Memory is that of the table below. It does not count the workspace of cuBLAS, which early records counted for the
-deterministic network alone (weight_sample was 1.59 then). At the peak of the eager deterministic network there are 128
-MiB with which torch sums the gradient of a bias; ours is a product with ones, in the function that also draws and
-multiplies (`cuda/functions.py`), and needs none: 1.63 times instead of 1.70, in the same time.
-Below, every mode is compared in turns with the deterministic
-network of its own, which gives larger ratios where that one is faster. Compiled moments took 1.9 times the eager
-deterministic step in early records because torch 2.11 lost a gradient of theirs, and with it a quarter of the products.
-Sampled weights of 32 images need 41 thousand normal numbers per network in `predict`, 266 thousand in a loop: where
-they are what takes the time on both sides, no more than 6.5 times faster. Their drawing out of a table made `predict`
-of 32 images a fifth to a quarter faster, and the loop by a quarter (before, `predict` took 7.7 and 9.5 times less
-than the loop)."""
+kinder to them: {peers}. Ratios on the CPU move with the speed of a shared machine: in four measurements, of which the
+record is the last, eager weight_sample was 1.61 to 1.85, local_reparam 2.37 to 2.64, moments 2.71 to 3.22, compiled
+1.29 to 1.42, 1.99 to 2.12 and 2.10 to 2.30. Compiled local_reparam takes twice the products of the deterministic
+network, which are two thirds of that one's step. Times on CUDA are those of `results/modes_in_turns_cuda.json` (`python
+benchmarks/modes_in_turns.py --device cuda`): all modes take turns of about 50 steps, after which `fit` waits for the
+device, with the eager deterministic network, to which, like the goals, they are compared. Eager steps, and compiled
+ones that are not one graph, wait for the host where that is slow: in nine measurements on different machines eager
+weight_sample took 1.24 to 1.67, compiled 1.16 to 1.30, as one graph 1.11 to 1.16. Parts of the KL that are summed for
+all layers at once, and one row of ones for all biases, took 2 to 13 % from the host's time of an eager step (small
+networks, in three pairs of processes). Measured mode by mode, as in the table of training steps below, ratios are
+larger: weight_sample compiled as one graph 1.17 to 1.21, local_reparam compiled 1.86 to 1.95. Memory is that of the
+table below. It does not count the workspace of cuBLAS, which early records counted for the deterministic network alone
+(weight_sample was 1.59 then). At the peak of the eager deterministic network there are 128 MiB with which torch sums
+the gradient of a bias; ours is a product with ones, in the function that also draws and multiplies
+(`cuda/functions.py`), and needs none: 1.63 times instead of 1.70, in the same time. Below, every mode is compared in
+turns with the deterministic network of its own, which gives larger ratios where that one is faster. Compiled moments
+took 1.9 times the eager deterministic step in early records because torch 2.11 lost a gradient of theirs, and with it a
+quarter of the products. Sampled weights of 32 images need 41 thousand normal numbers per network in `predict`, 266
+thousand in a loop: where they are what takes the time on both sides, no more than 6.5 times faster. Their drawing out
+of a table made `predict` of 32 images a fifth to a quarter faster, and the loop by a quarter (before, `predict` took
+7.7 and 9.5 times less than the loop)."""
 
 
 def verdict(value: float, goal: float) -> str:

@@ -36,12 +36,20 @@ class Request:
     priors: Mapping[object, Gaussian]
     found: dict[object, Tensor] = field(default_factory=dict)
     seeds: dict[torch.device, list[Tensor]] = field(default_factory=dict)
+    rows_of_ones: dict[tuple[int, torch.dtype, torch.device], Tensor] = field(default_factory=dict)
 
     def seed(self, device: torch.device) -> Tensor:
         """A random number for a kernel, and another that aligns them; one launch draws those of all posteriors."""
         if device not in self.seeds:
             self.seeds[device] = list(torch.randint(2**62, (len(self.priors), 2), device=device).unbind())
         return self.seeds[device].pop()
+
+    def ones(self, x: Tensor) -> Tensor:
+        """(1, rows) ones in the type of `x` (rows, in), the same for all layers of a batch."""
+        kind = len(x), x.dtype, x.device
+        if kind not in self.rows_of_ones:
+            self.rows_of_ones[kind] = x.new_ones(1, len(x))
+        return self.rows_of_ones[kind]
 
 
 _asked: ContextVar[Request | None] = ContextVar("asked", default=None)
@@ -51,13 +59,13 @@ _traced: list[Request] = []
 
 @contextmanager
 def kl_alongside(priors: Mapping[object, Gaussian]) -> Iterator[dict[object, Tensor]]:
-    """Collect the KL of every posterior in `priors` that uses `drawn` or `spread` inside the block.
+    """Collect the KL of every posterior in `priors` that is drawn or asked for variances inside the block.
 
     Args:
         priors: mean and standard deviation of a normal prior, by posterior.
 
     Yields:
-        The KLs found so far, by posterior; those that were not used are absent.
+        The KLs found so far, by posterior, whole or in parts to be summed; those that were not used are absent.
     """
     request = Request(priors)
     if torch.compiler.is_compiling():
@@ -126,8 +134,8 @@ def drawn_product(posterior: object, loc: Tensor, log_std: Tensor, x: Tensor, bi
     from bayeslim.cuda.functions import DrawnProduct
 
     rows = x.to(dtype) if x.ndim == 2 else x.to(dtype).flatten(0, -2)
-    results = DrawnProduct.apply(loc, log_std, rows, bias, asked.seed(loc.device), asked.priors[posterior])
-    output = _left(asked, posterior, results)
+    arguments = rows, asked.ones(rows), bias, asked.seed(loc.device), asked.priors[posterior]
+    output = _left(asked, posterior, DrawnProduct.apply(loc, log_std, *arguments))
     return output if x.ndim == 2 else output.unflatten(0, x.shape[:-1])
 
 

@@ -31,14 +31,14 @@ def draw(
         dtype: of the drawn weight.
 
     Returns:
-        The weight, and `sum 0.5 (((loc - mean)^2 + std^2) / prior_std^2 - 1) + ln prior_std - log_std` as a scalar.
+        The weight, and parts of `sum 0.5 (((loc - mean)^2 + std^2) / prior_std^2 - 1) + ln prior_std - log_std`.
     """
     programs = triton.cdiv(loc.numel(), 4 * QUARTER)
     weight = torch.empty_like(loc, dtype=dtype)
     sums = torch.empty(programs, device=loc.device)
     kernel: Any = _draw
     kernel[(programs,)](loc, log_std, seed, weight, sums, loc.numel(), prior[0], prior[1] ** -2, QUARTER)
-    return weight, sums.sum()
+    return weight, sums
 
 
 def draw_backward(
@@ -50,7 +50,7 @@ def draw_backward(
     prior: tuple[float, float],
     in_place: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """The gradients by `loc` and `log_std`, from those by the two results of `draw`.
+    """The gradients by `loc` and `log_std`, from those by the weight and the KL, which may be repeated for its parts.
 
     With `in_place` the first takes the place of `by_weight`, which must be float32 and contiguous.
     """

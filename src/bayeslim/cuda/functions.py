@@ -27,7 +27,8 @@ class Drawn(torch.autograd.Function):
         """See `draw`."""
         ctx.save_for_backward(loc, log_std, seed)
         ctx.prior = prior
-        return draw(loc, log_std, seed, prior, dtype)
+        weight, parts = draw(loc, log_std, seed, prior, dtype)
+        return weight, parts.sum()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -60,7 +61,7 @@ class TiedDrawn(torch.autograd.Function):
 
 
 class DrawnProduct(torch.autograd.Function):
-    """`x W^T + bias` and the KL of `W`.
+    """`x W^T + bias` and the KL of `W`, in parts: all layers' are summed at once.
 
     torch sums the gradient by a bias in a buffer four times as large as the outputs, which stands at the peak of a
     training step; a product with ones needs none. The gradient by the weight is written in float32 to where that by its
@@ -69,27 +70,27 @@ class DrawnProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, loc: Tensor, log_std: Tensor, x: Tensor, bias: Tensor | None, seed: Tensor, prior: Prior
+        ctx: Any, loc: Tensor, log_std: Tensor, x: Tensor, ones: Tensor, bias: Tensor | None, seed: Tensor, prior: Prior
     ) -> tuple[Tensor, Tensor]:
-        """Of `x` (rows, in) in 16 bits; `loc`, `log_std` and `seed` as in `draw`."""
-        weight, divergence = draw(loc, log_std, seed, prior, x.dtype)
-        ctx.save_for_backward(loc, log_std, seed, x, weight)
+        """Of `x` (rows, in) in 16 bits, and `ones` (1, rows); `loc`, `log_std` and `seed` as in `draw`."""
+        weight, parts = draw(loc, log_std, seed, prior, x.dtype)
+        ctx.save_for_backward(loc, log_std, seed, x, ones, weight)
         ctx.prior = prior
         ctx.bias_dtype = None if bias is None else bias.dtype
         output = torch.mm(x, weight.mT) if bias is None else torch.addmm(bias.to(x.dtype), x, weight.mT)
-        return output, divergence
+        return output, parts
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients by all but seed and prior."""
+        """Gradients by all but ones, seed and prior."""
         refuse_second_derivatives()
-        (by_output, by_kl), (loc, log_std, seed, x, weight) = gradients, ctx.saved_tensors
+        (by_output, by_kl), (loc, log_std, seed, x, ones, weight) = gradients, ctx.saved_tensors
         by_x = by_output @ weight if ctx.needs_input_grad[2] else None
         by_bias = None
-        if ctx.needs_input_grad[3]:
-            by_bias = torch.mm(x.new_ones(1, len(x)), by_output, out_dtype=torch.float32)[0].to(ctx.bias_dtype)
+        if ctx.needs_input_grad[4]:
+            by_bias = torch.mm(ones, by_output, out_dtype=torch.float32)[0].to(ctx.bias_dtype)
         by_weight = torch.mm(by_output.mT, x, out_dtype=torch.float32)
         ctx.maybe_clear_saved_tensors()
         del x, weight  # before memory for the gradients is taken
         by_loc, by_log_std = draw_backward(by_weight, by_kl, loc, log_std, seed, ctx.prior, in_place=True)
-        return by_loc, by_log_std, by_x, by_bias, None, None
+        return by_loc, by_log_std, by_x, None, by_bias, None, None
