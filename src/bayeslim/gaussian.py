@@ -105,6 +105,16 @@ class Gaussian:
         """Where the mean lives."""
         return self.mean.device
 
+    @property
+    def T(self) -> Gaussian:
+        """The transpose of a matrix."""
+        return self.map(lambda part: part.T)
+
+    @property
+    def mT(self) -> Gaussian:
+        """With its last two axes exchanged."""
+        return self.map(lambda part: part.mT)
+
     is_nested = False
     requires_grad = False  # torch's modules ask this before fused paths, which a Gaussian never takes
 
@@ -168,6 +178,9 @@ class Gaussian:
 
     def __rmatmul__(self, other: Any) -> Gaussian:
         return _rule(torch.matmul)(other, self)
+
+    def __pow__(self, exponent: Any) -> Gaussian:
+        return _rule(torch.pow)(self, exponent)
 
     def __neg__(self) -> Gaussian:
         return _rule(torch.neg)(self)

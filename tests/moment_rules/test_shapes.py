@@ -15,6 +15,7 @@ from contracts.members import over
 from moment_rules.monte_carlo import Function, certain, uncertain
 
 INDEX = torch.tensor([2, 0])
+PLACES = (2 * torch.arange(4) + torch.tensor([0, 1, 1, 0])).expand(2, 3, 4)
 CASES: dict[str, tuple[Any, Function]] = {
     "reshape": (torch.reshape, lambda x: torch.reshape(x, (6, 4))),
     "flatten": (torch.flatten, lambda x: torch.flatten(x, 1)),
@@ -50,6 +51,33 @@ CASES: dict[str, tuple[Any, Function]] = {
     "float": (torch.Tensor.float, lambda x: x.float()),
     "double": (torch.Tensor.double, lambda x: x.double()),
     "cpu": (torch.Tensor.cpu, lambda x: x.cpu()),
+    "moveaxis": (torch.moveaxis, lambda x: torch.moveaxis(x, 0, 2)),
+    "swapdims": (torch.swapdims, lambda x: torch.swapdims(x, 0, 1)),
+    "ravel": (torch.ravel, lambda x: torch.ravel(x)),
+    "fliplr": (torch.fliplr, torch.fliplr),
+    "flipud": (torch.flipud, torch.flipud),
+    "rot90": (torch.rot90, lambda x: torch.rot90(x, 1, (1, 2))),
+    "tile": (None, lambda x: torch.tile(x, (1, 2, 1))),
+    "tensor_split": (torch.tensor_split, lambda x: torch.tensor_split(x, (1, 3), -1)),
+    "split_with_sizes": (torch.split_with_sizes, lambda x: torch.split_with_sizes(x, [1, 3], -1)),
+    "diagonal": (torch.diagonal, lambda x: torch.diagonal(x, dim1=1, dim2=2)),
+    "tril": (torch.tril, torch.tril),
+    "triu": (torch.triu, lambda x: torch.triu(x, 1)),
+    "take": (torch.take, lambda x: torch.take(x, INDEX)),
+    "take_along_dim": (torch.take_along_dim, lambda x: torch.take_along_dim(x, INDEX[None, :, None], 1)),
+    "masked_select": (torch.masked_select, lambda x: torch.masked_select(x, torch.tensor([True, False, True, True]))),
+    "unfold": (torch.Tensor.unfold, lambda x: x.unfold(-1, 2, 1)),
+    "bfloat16": (torch.Tensor.bfloat16, lambda x: x.bfloat16()),
+    "channel_shuffle": (F.channel_shuffle, lambda x: F.channel_shuffle(x.reshape(1, 4, 3, 2), 2)),
+    "max_unpool1d": (F.max_unpool1d, lambda x: F.max_unpool1d(x, PLACES, [2])),
+    "max_unpool2d": (F.max_unpool2d, lambda x: F.max_unpool2d(x[None], PLACES[None], (1, 2))),
+    "max_unpool3d": (
+        F.max_unpool3d,
+        lambda x: F.max_unpool3d(x[:, :, None, None], PLACES[:, :, None, None], (1, 1, 2)),
+    ),
+    "tile-method": (None, lambda x: x.tile(2, 1)),
+    "transpose-property": (None, lambda x: x[0].T),
+    "matrix-transpose": (None, lambda x: x.mT),
     "reshape-method": (torch.Tensor.reshape, lambda x: x.reshape(6, 4)),
     "permute-method": (torch.Tensor.permute, lambda x: x.permute(2, 0, 1)),
     "flip-method": (torch.Tensor.flip, lambda x: x.flip(0, 2)),

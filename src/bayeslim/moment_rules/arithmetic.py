@@ -16,7 +16,21 @@ from bayeslim.estimators import without_float16
 from bayeslim.gaussian import Gaussian
 from bayeslim.posteriors.base import wide
 
-__all__ = ["add", "bilinear", "div", "lerp", "mean_of", "mode_of", "mul", "neg", "square", "sub", "where"]
+__all__ = [
+    "add",
+    "bilinear",
+    "covariance_of",
+    "div",
+    "lerp",
+    "mean_of",
+    "mode_of",
+    "mul",
+    "neg",
+    "square",
+    "sub",
+    "variance_of",
+    "where",
+]
 
 Operand = Gaussian | Tensor | float
 
@@ -35,7 +49,7 @@ def add(input: Operand, other: Operand, *, alpha: float = 1) -> Gaussian:
     mean = mean_of(input) + alpha * mean_of(other)
     variance = variance_of(input) + alpha**2 * variance_of(other)
     if isinstance(input, Gaussian) and isinstance(other, Gaussian) and input.shape == other.shape:
-        covariance = _covariance(input, other)
+        covariance = covariance_of(input, other)
         if covariance is not None:
             variance = (variance + 2 * alpha * covariance).clamp_min(0)
     return _result(mean, variance, input, other)
@@ -123,7 +137,10 @@ def bilinear(function: Callable[..., Tensor]) -> Callable[..., Gaussian]:
     of `function`.
 
     Args:
-        function: `f(a, b, *options)`, each result a sum of products `a_i b_j`.
+        function: `f(a, b, *options)`, each result a sum of products `a_i b_j`, none of whose factors it holds twice.
+
+    Raises:
+        TypeError: by the rule, for a value with itself, whose elements would count as independent.
     """
 
     def rule(a: Gaussian | Tensor, b: Gaussian | Tensor, *args: Any, **kwargs: Any) -> Gaussian:
@@ -133,6 +150,12 @@ def bilinear(function: Callable[..., Tensor]) -> Callable[..., Gaussian]:
         def squared(x: Tensor) -> Tensor:
             return wide(x).square()
 
+        if a is b and isinstance(a, Gaussian):
+            name = getattr(function, "__name__", "<lambda>").replace("<lambda>", "product")
+            raise TypeError(
+                f"no moment rule for `{name}` of an uncertain value with itself, whose elements would count as "
+                "independent: write a sum of squares as torch.sum(torch.square(x), dim), or predict by sampling"
+            )
         with without_float16(mean_of(a).device.type):
             if not isinstance(a, Gaussian):
                 variance = f(squared(a), wide(variance_of(b)))
@@ -162,7 +185,7 @@ def variance_of(value: Operand) -> Any:
     return value.variance if isinstance(value, Gaussian) else 0
 
 
-def _covariance(a: Gaussian, b: Gaussian) -> Tensor | None:
+def covariance_of(a: Gaussian, b: Gaussian) -> Tensor | None:
     """`Cov[a_i, b_i]` where it is known."""
     if a is b:
         return a.variance

@@ -11,11 +11,18 @@ from torch import Tensor
 
 from bayeslim.estimators import without_float16
 from bayeslim.gaussian import Gaussian
-from bayeslim.moment_rules.arithmetic import bilinear, mean_of, mode_of
+from bayeslim.moment_rules.arithmetic import bilinear, mean_of, mode_of, neg
 from bayeslim.moment_rules.norms import dropout
 from bayeslim.posteriors.base import wide
 
-__all__ = ["additive_mask", "log_softmax", "multi_head_attention_forward", "scaled_dot_product_attention", "softmax"]
+__all__ = [
+    "additive_mask",
+    "log_softmax",
+    "multi_head_attention_forward",
+    "scaled_dot_product_attention",
+    "softmax",
+    "softmin",
+]
 
 
 def softmax(input: Gaussian, dim: int = -1, _stacklevel: int = 3, dtype: torch.dtype | None = None) -> Gaussian:
@@ -32,6 +39,11 @@ def softmax(input: Gaussian, dim: int = -1, _stacklevel: int = 3, dtype: torch.d
     """
     p = input.mean.softmax(dim, dtype=dtype)
     return Gaussian.of(p, p.square() * _log_softmax_variance(p, input.variance, dim), input.mode)
+
+
+def softmin(input: Gaussian, dim: int = -1, _stacklevel: int = 3, dtype: torch.dtype | None = None) -> Gaussian:
+    """`softmax` of `-x`."""
+    return softmax(neg(input), dim, _stacklevel, dtype)
 
 
 def log_softmax(input: Gaussian, dim: int = -1, _stacklevel: int = 3, dtype: torch.dtype | None = None) -> Gaussian:

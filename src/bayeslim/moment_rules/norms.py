@@ -6,6 +6,7 @@ group normalisation also have the derivative of their statistics.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,14 @@ from torch import Tensor
 from bayeslim.gaussian import Gaussian
 from bayeslim.posteriors.base import typed_as
 
-__all__ = ["batch_norm", "dropout", "group_norm", "layer_norm"]
+__all__ = [
+    "alpha_dropout",
+    "batch_norm",
+    "dropout",
+    "group_norm",
+    "instance_norm",
+    "layer_norm",
+]
 
 
 def batch_norm(
@@ -117,10 +125,40 @@ def group_norm(
     return Gaussian.of(mean if bias is None else mean + bias.reshape(-1, *ones), variance, input.mode)
 
 
+def instance_norm(
+    input: Gaussian,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Gaussian:
+    """As `group_norm` with a group per channel, or as `batch_norm` in evaluation, by running statistics.
+
+    Args:
+        input: (batch, channels, *positions).
+        running_mean: (channels,) or None; moved where the input's own statistics count.
+        running_var: likewise.
+        weight: (channels,) or None.
+        bias: (channels,) or None.
+        use_input_stats: whether the input's own statistics count.
+        momentum: of the running statistics.
+        eps: added to the variance.
+    """
+    if not use_input_stats:
+        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    if running_mean is not None:  # torch moves them
+        F.instance_norm(input.mean.detach(), running_mean, running_var, momentum=momentum, eps=eps)
+    return group_norm(input, input.shape[1], weight, bias, eps)
+
+
 def dropout(input: Gaussian, p: float = 0.5, training: bool = True, inplace: bool = False) -> Gaussian:
     r"""Dropout in closed form: the input times independent `z / (1 - p)`, `z ~ Bernoulli(1 - p)`. Exact.
 
-    `mean = m`, `variance = (v + p m^2) / (1 - p)` in training, the input itself otherwise.
+    `mean = m`, `variance = (v + p m^2) / (1 - p)` in training, the input itself otherwise. Of channels dropped as a
+    whole every element has these moments too; that they go together is lost.
 
     Args:
         input: the input.
@@ -133,6 +171,28 @@ def dropout(input: Gaussian, p: float = 0.5, training: bool = True, inplace: boo
     if p == 1:
         return input.map(torch.zeros_like)
     return Gaussian.of(input.mean, (input.variance + p * input.mean.square()) / (1 - p), input.mode)
+
+
+def alpha_dropout(input: Gaussian, p: float = 0.5, training: bool = False, inplace: bool = False) -> Gaussian:
+    r"""Dropout to `c = -1.7581` that keeps mean 0 and variance 1, for SELU. Exact.
+
+    With `q = 1 - p` and `a = (q + c^2 q p)^(-1/2)`: `mean = a q m`, `variance = a^2 (q v + q p (m - c)^2)` in training,
+    the input itself otherwise. Channels as a whole: see `dropout`.
+
+    Args:
+        input: the input.
+        p: probability of dropping an element, below 1.
+        training: whether to drop at all.
+        inplace: ignored; torch's own signature.
+    """
+    if not training or p == 0:
+        return input
+    if not 0 < p < 1:
+        raise ValueError(f"`p` of alpha dropout must lie between 0 and 1, got {p}: pass e.g. 0.1")
+    c, q = -1.7580993408473766, 1 - p  # minus scale times alpha of SELU
+    squared = 1 / (q + c**2 * q * p)
+    variance = squared * q * (input.variance + p * (input.mean - c).square())
+    return Gaussian.of(math.sqrt(squared) * q * input.mean, variance, input.mode)
 
 
 def _normalised(x: Gaussian, dims: tuple[int, ...], eps: float) -> tuple[Tensor, Tensor]:

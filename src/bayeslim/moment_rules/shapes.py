@@ -10,15 +10,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayeslim.gaussian import Gaussian
-from bayeslim.moment_rules.arithmetic import mode_of
+from bayeslim.moment_rules.arithmetic import mean_of, mode_of, where
 
-__all__ = ["cat", "moved", "pad", "stack"]
+__all__ = ["cat", "described", "hstack", "index_fill", "like", "masked_fill", "moved", "pad", "stack", "vstack"]
 
 
 def moved(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make the rule of a function that rearranges, selects or copies elements.
 
-    Copies (`expand`, `repeat`) count as independent from then on.
+    Also of one whose results are sums of elements, each taken once (`cumsum`, `fold`): variances add up as means do.
+    Copies (`expand`, `repeat`, overlapping windows of `unfold`) count as independent from then on, and so do sums that
+    share elements: where they are added up later the variance is too small.
 
     Args:
         function: takes one tensor first; returns a tensor or a sequence of them.
@@ -44,6 +46,62 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
 def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
     """Join along a new axis; see `cat`."""
     return _joined(torch.stack, tensors, dim)
+
+
+def hstack(tensors: Sequence[Any]) -> Any:
+    """Join along the second axis, vectors along their only one; see `cat`."""
+    return _joined(lambda parts, _: torch.hstack(parts), tensors, 0)
+
+
+def vstack(tensors: Sequence[Any]) -> Any:
+    """Join rows; see `cat`."""
+    return _joined(lambda parts, _: torch.vstack(parts), tensors, 0)
+
+
+def masked_fill(input: Any, mask: Tensor, value: Any) -> Gaussian:
+    """A certain value where the mask holds, `-inf` before a softmax among them: variance 0 there. Exact.
+
+    Args:
+        input: a Gaussian, or a tensor with an uncertain `value`.
+        mask: boolean, broadcastable to the input.
+        value: a number, a tensor of no axes, or a Gaussian.
+    """
+    if isinstance(value, Gaussian):
+        return where(mask, value, input)
+    return Gaussian.of(input.mean.masked_fill(mask, value), input.variance.masked_fill(mask, 0), input.mode)
+
+
+def index_fill(input: Gaussian, dim: int, index: Tensor, value: Any) -> Gaussian:
+    """A certain value at some places of an axis: variance 0 there. Exact."""
+    if isinstance(value, Gaussian):
+        raise TypeError("no moment rule for `index_fill` with an uncertain value: use torch.where")
+    mean, variance = (part.index_fill(dim, index, fill) for part, fill in ((input.mean, value), (input.variance, 0)))
+    return Gaussian.of(mean, variance, input.mode)
+
+
+def like(function: Callable[..., Tensor]) -> Callable[..., Any]:
+    """Make the rule of a function that gives its input the shape or type of another value, uncertain or not.
+
+    Args:
+        function: `f(input, other)`, which does not look at the values of `other`.
+    """
+
+    def rule(input: Any, other: Any) -> Any:
+        target = mean_of(other)
+        return (
+            input.map(lambda part: function(part, target)) if isinstance(input, Gaussian) else function(input, target)
+        )
+
+    return rule
+
+
+def described(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the rule of a function that asks for the shape, type or device of its input only: it gets the mean."""
+
+    def rule(input: Gaussian, *args: Any, **kwargs: Any) -> Any:
+        return function(input.mean, *args, **kwargs)
+
+    return rule
 
 
 def pad(input: Gaussian, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Gaussian:
