@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
+import bayeslim as bl
 from bayeslim import flipout, local_reparam, mean_only, using, weight_sample
+from bayeslim.estimators import clipped_reparam
 from bayeslim.layers import BayesLayer, Linear
-from bayeslim.posteriors import MatrixNormal
+from bayeslim.posteriors import MatrixNormal, MeanField
 
 
 def network() -> nn.Sequential:
@@ -54,6 +59,47 @@ def test_a_refused_pair_switches_nothing() -> None:
     with pytest.raises(TypeError, match="flipout needs a factorised posterior"), using(model, flipout):
         pytest.fail("the block must not run")
     assert estimators(model) == [local_reparam, local_reparam]
+
+
+@pytest.mark.parametrize("posterior", [MatrixNormal, MeanField])
+def test_estimators_are_refused_as_at_construction(posterior: Any) -> None:
+    """By the same words, whatever the network held before; names are refused too, also where no layer is Bayesian."""
+    choices: list[Any] = [flipout, clipped_reparam, "flipout", "clipped_reparam", "flipuot", None, ["flipout"]]
+    for estimator in choices:
+        message = refusal(lambda estimator=estimator: Linear(3, 3, posterior=posterior, estimator=estimator))
+        assert (message is None) == (callable(estimator) and posterior is MeanField)
+        model = nn.Sequential(Linear(3, 3), nn.ReLU(), Linear(3, 3, posterior=posterior))
+        assert refusal(lambda estimator=estimator, model=model: using(model, estimator).__enter__()) == message
+        if message is not None:
+            assert estimators(model) == [local_reparam, local_reparam]
+        if not callable(estimator):
+            assert refusal(lambda estimator=estimator: using(nn.Linear(2, 2), estimator).__enter__()) == message
+
+
+def refusal(call: Callable[[], object]) -> str | None:
+    """What the TypeError says, if there is one."""
+    try:
+        call()
+    except TypeError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("flipout", r"bl\.flipout, the function itself"),
+        ("clipped_reparam", r"bayeslim\.estimators\.clipped_reparam, the function itself"),
+        ("flipuot", r"bl\.local_reparam"),
+    ],
+)
+def test_names_of_estimators_are_no_estimators(name: Any, advice: str) -> None:
+    model = network()
+    with pytest.raises(TypeError, match=rf"`estimator` must be a function, got '{name}': pass e\.g\. {advice}$"):
+        using(model, name).__enter__()
+    with pytest.raises(TypeError, match=r"`estimator` must be a function"):
+        bl.predict(model, torch.ones(2, 3), likelihood=bl.Categorical(), estimator=name)
+    assert estimators(model) == [weight_sample, local_reparam]
 
 
 def test_the_training_flag_is_left_alone() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from bayeslim import layers
+from bayeslim.network_argument import check_network
 from bayeslim.surgery import nested_tensors_, replaced, sources, topmost, with_hooks
 
 __all__ = ["collapse_"]
@@ -27,6 +28,7 @@ def collapse_(model: nn.Module) -> nn.Module:
     Example:
         >>> plain = collapse_(model)
     """
+    check_network(model, "collapse")
     kinds = (layers.BayesLayer, layers.LSTM, layers.GRU, layers.MultiheadAttention)
     collapsed: dict[int, nn.Module] = {}
     tied: dict[int, nn.Parameter] = {}

@@ -11,6 +11,8 @@ from torch.nn.utils import parametrize
 
 from bayeslim import layers
 from bayeslim.estimators import local_reparam
+from bayeslim.inference_mode import making_normal_tensors
+from bayeslim.network_argument import check_network
 from bayeslim.posteriors.base import Posterior, PosteriorFactory
 from bayeslim.posteriors.mean_field import MeanField
 from bayeslim.priors.base import Prior, PriorFactory
@@ -34,6 +36,7 @@ CONVERTERS: dict[type[nn.Module], Callable[..., nn.Module]] = {
 """The exact torch type of a layer -> what builds its Bayesian counterpart."""
 
 
+@making_normal_tensors
 def bayesianize_(
     model: nn.Module,
     *,
@@ -109,8 +112,7 @@ def bayesianize_(
 
 def _check_arguments(model: Any, where: Any, overrides: Any, options: Mapping[str, Any]) -> None:
     """Raise TypeError for arguments of another kind; the layers look at the options themselves."""
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"`model` must be an nn.Module, got {model!r}: pass the network itself")
+    check_network(model, "convert")
     if not callable(where):
         raise TypeError(
             f"`where` must be a function of a layer's name and the layer, got {where!r}: pass e.g. "

@@ -24,6 +24,7 @@ __all__ = [
     "bias_mean",
     "bias_sample",
     "check_estimator",
+    "check_function",
     "clipped_reparam",
     "flipout",
     "independent_draws",
@@ -155,6 +156,18 @@ def independent_draws(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Te
     vectors = isinstance(op, LinearOp) and op.numeric_input and x.ndim <= 2
     estimator = local_reparam if vectors and posterior.factorised else weight_sample
     return estimator(posterior, op, x, bias)
+
+
+def check_function(estimator: object) -> None:
+    """Raise TypeError for what is no function, such as the name of one."""
+    if callable(estimator):
+        return
+    top = (mean_only, weight_sample, local_reparam, flipout, moments, taylor_moments)
+    meant = [f"bl.{function.__name__}" for function in top if function.__name__ == estimator]
+    if estimator == "clipped_reparam":
+        meant = ["bayeslim.estimators.clipped_reparam"]
+    advice = f"{meant[0]}, the function itself" if meant else "bl.local_reparam"
+    raise TypeError(f"`estimator` must be a function, got {estimator!r}: pass e.g. {advice}")
 
 
 def check_estimator(estimator: Callable[..., object], posterior: Posterior, op: Op) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from bayeslim.divergence import kl_divergence
 from bayeslim.layers.base import BayesLayer
+from bayeslim.network_argument import check_network
 from bayeslim.posteriors.base import Posterior
 from bayeslim.posteriors.k_tied import KTied
 from bayeslim.posteriors.mean_field import MeanField
@@ -22,6 +23,7 @@ Pair = tuple[str, Posterior, Prior]
 
 def named_posteriors(model: nn.Module) -> list[Pair]:
     """Every posterior, once, with the name and the prior of the first layer that holds it."""
+    check_network(model, "measure")
     seen: set[int] = set()
     found: list[Pair] = []
     for name, module in model.named_modules():
@@ -70,6 +72,6 @@ def kl(model: nn.Module) -> Tensor:
 
 
 def summed_kl(pairs: Sequence[Pair], known: Mapping[object, Tensor]) -> Tensor:
-    """The sum of the KLs of at least one posterior; those in `known` are not computed again."""
+    """The sum of the KLs of at least one posterior; those in `known`, maybe in parts, are not computed again."""
     ready = ((known.get(posterior), posterior, prior) for _, posterior, prior in pairs)
-    return torch.stack([kl_divergence(q, p) if term is None else term for term, q, p in ready]).sum()
+    return torch.hstack([kl_divergence(q, p) if term is None else term for term, q, p in ready]).sum()

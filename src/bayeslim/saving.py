@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from bayeslim.architecture import build, build_likelihood, describe, describe_likelihood
 from bayeslim.divergence import is_sharded
+from bayeslim.inference_mode import making_normal_tensors
 from bayeslim.likelihoods.base import Likelihood, remember_likelihood_, remembered_likelihood
+from bayeslim.network_argument import check_network
 from bayeslim.parts import describe_heads, describe_parts, take_heads_, take_parts_, tied_names, undone_on_error
 from bayeslim.storage import named_file, read_tensors, write_tensors
 
@@ -58,7 +60,7 @@ def save(model: nn.Module, path: str | os.PathLike[str], likelihood: Likelihood 
         >>> save(model, "net.safetensors")
         >>> model = load("net.safetensors")
     """
-    _check_network(model)
+    check_network(model, "save")
     file = named_file(path)
     if is_sharded(model):
         raise ValueError(
@@ -83,6 +85,7 @@ def save(model: nn.Module, path: str | os.PathLike[str], likelihood: Likelihood 
         )
 
 
+@making_normal_tensors
 def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> nn.Module:
     """Read a network that `save` wrote.
 
@@ -105,7 +108,7 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> nn.Mod
         >>> predict(load("net.safetensors"), x)
     """
     if model is not None:
-        _check_network(model)
+        check_network(model, "load into")
     file = named_file(path)
     tensors, facts = read_tensors(file)
     if facts.get("kind") != "model":
@@ -141,15 +144,6 @@ def described_network(facts: Mapping[str, Any], file: Path, advice: str) -> nn.M
             f"{file} does not describe its architecture (it has modules that bayeslim cannot build): {advice}"
         )
     return build(facts["architecture"])
-
-
-def _check_network(model: object) -> None:
-    """Raise TypeError unless `model` is a network."""
-    if not isinstance(model, nn.Module):
-        raise TypeError(
-            f"`model` must be a network (nn.Module), got {type(model).__name__}: pass one, of snapshots their own, "
-            "snapshots.model; a folder of snapshots is saved already, and bl.Snapshots(model, folder) reads it again"
-        )
 
 
 def _load_into_(model: nn.Module, facts: Mapping[str, Any], state: Mapping[str, Tensor], file: Path) -> None:

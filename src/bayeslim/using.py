@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import nn
 
-from bayeslim.estimators import check_estimator
+from bayeslim.estimators import check_estimator, check_function
 from bayeslim.layers.base import BayesLayer
+from bayeslim.network_argument import check_network
 
 __all__ = ["using"]
 
@@ -27,12 +28,14 @@ def using(model: nn.Module, estimator: Callable[..., Any]) -> Iterator[nn.Module
         estimator: e.g. `bl.mean_only` for a deterministic pass.
 
     Raises:
-        TypeError: if the estimator is not valid for one of the posteriors (nothing is switched).
+        TypeError: if the estimator is no function, or not valid for one of the posteriors (nothing is switched).
 
     Example:
         >>> with using(model, mean_only):
         ...     y = model(x)
     """
+    check_network(model, "switch")
+    check_function(estimator)
     layers = [module for module in model.modules() if isinstance(module, BayesLayer)]
     for layer in layers:
         for posterior, _ in layer.posteriors_and_priors():

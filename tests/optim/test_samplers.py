@@ -242,9 +242,9 @@ def test_channels_last_and_scalar_parameters(kind: Kind) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_data": 0}, "`num_data` must be the number of training examples, got 0"),
-        ({"num_data": -5}, "`num_data` must be the number of training examples, got -5"),
-        ({"num_data": 1.5}, "`num_data` must be the number of training examples, got 1.5"),
+        ({"num_data": 0}, "`num_data` must be the positive number of training examples, got 0"),
+        ({"num_data": -5}, "`num_data` must be the positive number of training examples, got -5"),
+        ({"num_data": 1.5}, "`num_data` must be the positive number of training examples, got 1.5"),
         ({"lr": 0.0}, "`lr` must be positive, got 0.0"),
         ({"lr": math.nan}, "`lr` must be positive, got nan"),
         ({"weight_decay": -1.0}, "`weight_decay` must not be negative, got -1.0"),

@@ -332,5 +332,5 @@ def test_only_networks_are_pruned(action: str, call: Callable[[Any], Any]) -> No
         call(snapshots)
     snapshots.model.load_state_dict(snapshots[-1])  # what the message says
     bl.prune_(snapshots.model, MAGNITUDE, amount=0.5)
-    with pytest.raises(TypeError, match=r"`model` must be a network \(nn\.Module\), got int: pass one"):
+    with pytest.raises(TypeError, match=r"`(model|pruned)` must be a network \(nn\.Module\), got int: pass one"):
         call(3)

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from bayeslim.estimators import mean_only, moments
 from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.gaussian import Gaussian
+from bayeslim.network_argument import check_network
 from bayeslim.predictive.inputs import as_tensor, device_of, float_type_of, one_tensor, refusal
-from bayeslim.predictive.snapshots import check_network
 from bayeslim.randomness import seeded
 from bayeslim.using import using
 
@@ -172,13 +172,13 @@ def _explaining(
     model: nn.Module, x: Tensor, method: Explained, target: Tensor | None, seed: int
 ) -> Iterator[tuple[Forward, Tensor, Tensor]]:
     """The mean outputs as a function of tensors, the checked inputs and classes to explain; noise is from `seed`."""
+    check_network(model, "explain")
     try:
         import captum  # noqa: F401
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("attributions need captum: pip install bayeslim[explain]") from error
     if method not in ("mean", "moments"):
         raise ValueError(f"`method` must be 'mean' or 'moments', got {method!r}")
-    check_network(model, "explain")
     x = as_tensor("x", x, float_type_of(model)).to(device_of(model))
     if not x.is_floating_point():
         raise TypeError(f"`x` must be floating point to have a gradient, got {x.dtype}: convert it, e.g. x.float()")

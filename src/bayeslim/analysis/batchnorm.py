@@ -11,6 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayeslim.estimators import mean_only
 from bayeslim.evaluation_mode import evaluation_mode
+from bayeslim.network_argument import check_network
 from bayeslim.predictive.inputs import Inputs, input_batches
 from bayeslim.using import using
 
@@ -43,6 +44,7 @@ def refresh_batchnorm_(
     Example:
         >>> refresh_batchnorm_(model, x_train[:5000])
     """
+    check_network(model, "refresh")
     norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     if not norms:
         raise ValueError("`model` has no BatchNorm layer with running statistics: there is nothing to refresh")

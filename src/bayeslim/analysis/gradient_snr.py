@@ -40,7 +40,7 @@ class GradientSNR:
             raise ValueError(f"`window` must be at least 2, got {window}: pass e.g. 10")
         self.layers = {
             name: [getattr(layer.weight, part) for part in layer.weight.scale_parameters]
-            for name, layer in bayes_layers(model).items()
+            for name, layer in bayes_layers(model, "analyse").items()
         }
         if not self.layers:
             raise ValueError("`model` has no Bayesian layers: there are no scale gradients")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bayeslim.layers.base import BayesLayer
+from bayeslim.network_argument import check_network
 from bayeslim.posteriors.k_tied import KTied
 from bayeslim.posteriors.mean_field import MeanField
 from bayeslim.pruning.prune import bayes_layers
@@ -61,7 +62,7 @@ def named_spectra(model: nn.Module) -> dict[str, Spectrum]:
             explained_variance(layer.weight.mean().flatten(1)),
             explained_variance(layer.weight.variance().sqrt().flatten(1)),
         )
-        for name, layer in bayes_layers(model).items()
+        for name, layer in bayes_layers(model, "analyse").items()
     }
 
 
@@ -147,6 +148,7 @@ def positive_factors(matrix: Tensor, rank: int, iterations: int) -> tuple[Tensor
 
 def _mean_fields(model: nn.Module) -> list[MeanField]:
     """The mean-field posteriors over weights, a shared one once."""
+    check_network(model, "change")
     found = {
         id(layer.weight): layer.weight
         for layer in model.modules()

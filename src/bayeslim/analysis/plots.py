@@ -52,7 +52,7 @@ def plot_scales(model: nn.Module) -> Figure:
     Example:
         >>> plot_scales(model).savefig("scales.pdf")
     """
-    layers = bayes_layers(model)
+    layers = bayes_layers(model, "plot")
     figure, axes = _panels(layers, (3.6, 3.0), xlabel="input", ylabel="output")
     for panel, layer in zip(axes, layers.values(), strict=True):
         scale = layer.weight.variance().sqrt().flatten(1).float().cpu().numpy()

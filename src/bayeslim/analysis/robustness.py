@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from bayeslim.convert import bayesianize_
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
+from bayeslim.network_argument import check_network
 from bayeslim.predictive.evaluate import evaluate
 from bayeslim.predictive.inputs import as_tensor
 from bayeslim.predictive.sample import Method, predict
-from bayeslim.predictive.snapshots import check_network
 from bayeslim.pruning.criteria import MAGNITUDE
 from bayeslim.pruning.prune import bayes_layers, prune_
 from bayeslim.randomness import check_seed, derived_seed

@@ -7,6 +7,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from bayeslim.likelihoods import Categorical, Gaussian
 from bayeslim.likelihoods.base import remember_likelihood_
+from bayeslim.network_argument import check_network
 from bayeslim.predictive.snapshots import Snapshots
 from bayeslim.randomness import seeded
 from bayeslim.surgery import copied
@@ -52,6 +53,7 @@ def laplace(
         >>> draws = laplace(model, x, y, likelihood=bl.Categorical(), prior_std=0.1)
         >>> bl.predict(draws, x).entropy
     """
+    check_network(model, "sample")
     try:
         from laplace import Laplace  # pyright: ignore[reportMissingImports]
     except ImportError as error:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bayeslim.network_argument import check_network
 from bayeslim.surgery import replaced, topmost, with_hooks
 
 __all__ = ["MCDropout", "keep_dropout_"]
@@ -70,6 +71,7 @@ def keep_dropout_(model: nn.Module) -> nn.Module:
         >>> bl.fit(model, data, likelihood=bl.Categorical(), epochs=20)
         >>> bl.predict(keep_dropout_(model), x, samples=100).entropy
     """
+    check_network(model, "change")
     for name, module in model.named_modules():
         rate = getattr(module, "dropout", 0.0)
         if isinstance(rate, float) and rate > 0:

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from bayeslim.likelihoods.base import Likelihood, remember_likelihood_
+from bayeslim.network_argument import check_network
 from bayeslim.predictive.snapshots import Snapshots
 from bayeslim.randomness import seeded
 
@@ -50,6 +51,7 @@ def nuts(
         >>> draws = nuts(model, x, y, likelihood=noise, samples=500)
         >>> bl.predict(draws, x).interval(0.9)
     """
+    check_network(model, "sample")
     if prior_std <= 0:
         raise ValueError(f"`prior_std` must be positive, got {prior_std}: pass e.g. 1.0")
     if samples < 1 or warmup < 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +48,8 @@ class FeatureSelection:
     """Wrong ones among the chosen inputs, where the truth was given."""
     false_nondiscovery_rate: float | None
     """Right ones among the inputs not chosen, where the truth was given."""
+    network_advice: ClassVar[str] = "the network that it holds, selection.network"
+    """What to pass where a network is wanted, see `check_network`."""
 
 
 def select_features(

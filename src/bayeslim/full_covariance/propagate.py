@@ -16,6 +16,7 @@ from bayeslim.full_covariance.joint import JointGaussian
 from bayeslim.full_covariance.layers import Value, Within, average_pool, batch_norm, bayesian, max_pool, plain, reshape
 from bayeslim.gaussian import Mode
 from bayeslim.layers.base import BayesLayer
+from bayeslim.network_argument import check_network
 from bayeslim.using import using
 
 __all__ = ["full_covariance"]
@@ -75,6 +76,7 @@ def full_covariance(
         >>> full_covariance(model, torch.randn(5, 4)).covariance.shape
         torch.Size([5, 2, 2])
     """
+    check_network(model, "propagate through")
     if mode not in ("exact", "taylor"):
         raise ValueError(f"`mode` must be 'exact' or 'taylor', got {mode!r}")
     if within not in ("all", "channel"):

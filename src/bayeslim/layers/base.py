@@ -15,6 +15,7 @@ from bayeslim.estimators import (
     bias_mean,
     bias_sample,
     check_estimator,
+    check_function,
     local_reparam,
     mean_only,
     moments,
@@ -151,8 +152,7 @@ def _check_choices(weight: Tensor, prior: Any, estimator: Any, bias_prior: Any) 
                 f"`{name}` must be a prior or a function that builds one from the weight, got {value!r}: pass e.g. "
                 "bl.priors.ARD()"
             )
-    if not callable(estimator):
-        raise TypeError(f"`estimator` must be a function, got {estimator!r}: pass e.g. bl.local_reparam")
+    check_function(estimator)
 
 
 def _own_posterior(factory: PosteriorFactory, weight: Tensor) -> Posterior:

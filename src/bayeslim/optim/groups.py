@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
+from bayeslim.network_argument import check_network
+
 __all__ = ["Group", "PrunableLayer", "check_group", "em_threshold", "prunable_layers"]
 
 Group = Literal["weight", "kernel", "input_unit", "output_unit"]
@@ -99,6 +101,7 @@ def prunable_layers(
         >>> [layer.name for layer in prunable_layers(nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 1)))]
         ['0', '2']
     """
+    check_network(model, "prune")
     found: dict[int, PrunableLayer] = {}
     for name, module in model.named_modules():
         if not isinstance(module, nn.Linear | _ConvNd) or not where(name, module):

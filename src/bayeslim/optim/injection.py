@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayeslim.counts import check_num_data
 from bayeslim.noise import looked_up_normal
 from bayeslim.randomness import check_seed, derived_seed
 
@@ -80,7 +81,8 @@ class Sampler(torch.optim.Optimizer, ABC):
         """Add a group of parameters with options of its own; see `torch.optim.Optimizer`."""
         group = self.defaults | param_group
         self.check_group(group)
-        super().add_param_group(param_group | {"seed": check_seed(group["seed"])})
+        plain = {"seed": check_seed(group["seed"]), "num_data": check_num_data(group["num_data"])}
+        super().add_param_group(param_group | plain)
         for parameter in self.param_groups[-1]["params"]:
             if not parameter.is_floating_point():
                 self.param_groups.pop()
@@ -89,8 +91,7 @@ class Sampler(torch.optim.Optimizer, ABC):
     def check_group(self, group: dict[str, Any]) -> None:
         """Raise ValueError for options that make no sense."""
         count, lr, decay, temperature = (group[k] for k in ("num_data", "lr", "weight_decay", "temperature"))
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise ValueError(f"`num_data` must be the number of training examples, got {count!r}: pass e.g. 60_000")
+        check_num_data(count)
         if not 0 < lr < math.inf:
             raise ValueError(f"`lr` must be positive, got {lr}: pass e.g. 0.1")
         if not 0 <= decay < math.inf:

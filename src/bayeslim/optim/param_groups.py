@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from bayeslim.network_argument import check_network
 from bayeslim.posteriors.base import Posterior
 from bayeslim.priors.base import Prior
 
@@ -36,6 +37,7 @@ def param_groups(
     Example:
         >>> torch.optim.AdamW(param_groups(model, lr=1e-3, scale_lr=1e-2, weight_decay=1e-4))
     """
+    check_network(model, "split")
     if weight_decay is not None and weight_decay < 0:
         raise ValueError(f"`weight_decay` must not be negative, got {weight_decay}")
     kinds: dict[str, dict[int, nn.Parameter]] = {"weights": {}, "plain": {}, "means": {}, "scales": {}}

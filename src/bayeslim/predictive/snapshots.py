@@ -16,11 +16,12 @@ from torch import Tensor, nn
 
 from bayeslim.architecture import build_likelihood, describe_likelihood
 from bayeslim.likelihoods.base import Likelihood, remember_likelihood_, remembered_likelihood
+from bayeslim.network_argument import check_network
 from bayeslim.saving import check_state, load_state_, prefixed, unprefixed
 from bayeslim.schedules import Progress
 from bayeslim.storage import read_tensors, remove_leftovers, write_tensors
 
-__all__ = ["Replay", "Snapshot", "Snapshots", "check_network", "in_run", "network_of"]
+__all__ = ["Replay", "Snapshot", "Snapshots", "in_run", "network_of"]
 
 NAME = re.compile(r"snapshot-(\d{6,})\.safetensors")
 State = dict[str, Tensor]
@@ -70,6 +71,7 @@ class Snapshots:
         *,
         when: Callable[[Progress], bool] | None = None,
     ) -> None:
+        check_network(model, "take snapshots of")
         self.model = model
         self.source = source if isinstance(source, list) else Path(source)
         self.when = when
@@ -78,6 +80,16 @@ class Snapshots:
             likelihood = self[index].likelihood
             if likelihood is not None and remembered_likelihood(model) is None:
                 remember_likelihood_(model, copy.deepcopy(likelihood))
+
+    @property
+    def network_advice(self) -> str:
+        """What to pass where one network is wanted, see `check_network`."""
+        advice = (
+            "the network that they are of, snapshots.model; one of them by itself is that network after "
+            "snapshots.model.load_state_dict(snapshots[-1])"
+        )
+        saved = "; in their folder they are saved already, and bl.Snapshots(model, folder) reads them again"
+        return advice if isinstance(self.source, list) else advice + saved
 
     def __len__(self) -> int:
         """Number of snapshots."""
@@ -97,6 +109,10 @@ class Snapshots:
             likelihood = _stored_likelihood(facts.get("likelihood"), unprefixed(LIKELIHOOD, tensors), where)
         check_state(self.model, state, where)
         return Snapshot({name: state[name].to(own) for name, own in self.model.state_dict().items()}, likelihood)
+
+    def replay(self) -> Replay:
+        """The network at every snapshot, as `bl.predict` runs it."""
+        return Replay(self)
 
     def __call__(self, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
         """Take a snapshot if it is time: the hook `after_epoch` of `fit`."""
@@ -211,29 +227,11 @@ class Replay:
 
 
 def network_of(model: nn.Module | Snapshots) -> nn.Module:
-    """The network itself, where snapshots of it may stand for it."""
-    return model.model if isinstance(model, Snapshots) else model
-
-
-def check_network(model: object, action: str) -> None:
-    """Raise TypeError unless `model` is a network, with what to do for one that is given its snapshots.
-
-    Args:
-        model: what was given for a network.
-        action: what is done to it, for the message.
-
-    Example:
-        >>> check_network(nn.Linear(2, 1), "prune")
-    """
-    if isinstance(model, nn.Module):
-        return
-    advice = "pass one"
+    """The network itself, where snapshots of it may stand for it; a TypeError for what is neither."""
     if isinstance(model, Snapshots):
-        advice = (
-            f"{action} the network that they are of, snapshots.model; one of them by itself is that network after "
-            "snapshots.model.load_state_dict(snapshots[-1])"
-        )
-    raise TypeError(f"`model` must be a network (nn.Module), got {type(model).__name__}: {advice}")
+        return model.model
+    check_network(model, "predict with")
+    return model
 
 
 @contextmanager

@@ -13,9 +13,9 @@ from rich.table import Table
 from torch import nn
 
 from bayeslim.masks import mask_of
+from bayeslim.network_argument import check_network
 from bayeslim.plain_text import figure_text, visible
 from bayeslim.predictive.evaluate import Evaluation, evaluate_in_full
-from bayeslim.predictive.snapshots import check_network
 from bayeslim.pruning.criteria import LOG_ALPHA, Criterion, check_criterion
 from bayeslim.pruning.prune import bayes_layers, prune_, random_like
 from bayeslim.surgery import copied

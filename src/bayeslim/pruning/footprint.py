@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,10 +21,10 @@ from bayeslim.estimators import mean_only
 from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.layers.base import BayesLayer
 from bayeslim.layers.recurrent import GRU, LSTM
+from bayeslim.network_argument import check_network
 from bayeslim.ops import ConvTransposeOp
 from bayeslim.posteriors.base import Posterior
 from bayeslim.predictive.inputs import as_tensor, device_of, float_type_of
-from bayeslim.predictive.snapshots import check_network
 from bayeslim.pruning.sparse import SparseLinear
 from bayeslim.using import using
 
@@ -84,7 +84,7 @@ def footprint(model: nn.Module, example: Tensor | np.ndarray | None = None, repe
         >>> footprint(model, x).nonzero
         266200
     """
-    return _measured([model], example, repeats)[0]
+    return _measured({"model": model}, example, repeats)[0]
 
 
 def compare(before: nn.Module, after: nn.Module, example: Tensor | np.ndarray, repeats: int = 20) -> Table:
@@ -102,7 +102,7 @@ def compare(before: nn.Module, after: nn.Module, example: Tensor | np.ndarray, r
     Example:
         >>> rich.print(compare(model, compact(model, x[:1]), x))
     """
-    return table(*_measured([before, after], example, repeats))
+    return table(*_measured({"before": before, "after": after}, example, repeats))
 
 
 def table(before: Footprint, after: Footprint) -> Table:
@@ -115,9 +115,10 @@ def table(before: Footprint, after: Footprint) -> Table:
 
 
 @torch.no_grad()
-def _measured(models: Sequence[nn.Module], example: Tensor | np.ndarray | None, repeats: int) -> list[Footprint]:
-    for model in models:
-        check_network(model, "measure")
+def _measured(named: Mapping[str, nn.Module], example: Tensor | np.ndarray | None, repeats: int) -> list[Footprint]:
+    for name, model in named.items():
+        check_network(model, "measure", name)
+    models = list(named.values())
     if repeats < 0:
         raise ValueError(f"`repeats` must not be negative, got {repeats}: pass e.g. 20")
     if example is not None and (example.ndim < 1 or not len(example)):

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from bayeslim.layers.attention import MultiheadAttention
 from bayeslim.layers.base import BayesLayer
 from bayeslim.masks import Masked, mask_of, unmasked
+from bayeslim.network_argument import check_network
 from bayeslim.posteriors.base import Posterior
-from bayeslim.predictive.snapshots import check_network
 from bayeslim.pruning.criteria import LOG_ALPHA, Criterion, check_criterion
 from bayeslim.randomness import check_seed
 from bayeslim.surgery import copied
@@ -94,9 +94,9 @@ def prune_(
     return set_masks_(sharing, masks, allow_empty)
 
 
-def bayes_layers(model: nn.Module) -> dict[str, BayesLayer]:
-    """Every Bayesian layer by name; a TypeError for what is no network."""
-    check_network(model, "prune")
+def bayes_layers(model: nn.Module, action: str = "prune") -> dict[str, BayesLayer]:
+    """Every Bayesian layer by name; a TypeError for what is no network, which says what is done to one."""
+    check_network(model, action)
     return {name: module for name, module in model.named_modules() if isinstance(module, BayesLayer)}
 
 
@@ -149,7 +149,7 @@ def random_like(pruned: nn.Module, seed: int = 0) -> nn.Module:
     Example:
         >>> bl.evaluate(random_like(model), test)["accuracy"]
     """
-    check_network(pruned, "prune")
+    check_network(pruned, "prune", "pruned")
     control = copied(pruned)
     generator = torch.Generator().manual_seed(check_seed(seed))
     shuffled: dict[Posterior, Masked] = {}

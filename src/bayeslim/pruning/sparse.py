@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bayeslim.layers.base import BayesLayer
-from bayeslim.predictive.snapshots import check_network
+from bayeslim.network_argument import check_network
 
 __all__ = ["SparseLinear", "sparsify_"]
 
@@ -57,12 +57,12 @@ class SparseLinear(nn.Module):
         self.register_buffer("values", weight.values().clone())
         self.register_buffer("bias", None if plain.bias is None else plain.bias.detach().clone())
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply the layer."""
-        rows = x.reshape(-1, self.in_features).t()
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply the layer to `input`, which has torch's name."""
+        rows = input.reshape(-1, self.in_features).t()
         weight = self._csr()
         product = weight @ rows if self.bias is None else torch.addmm(self.bias[:, None], weight, rows)
-        return product.t().reshape(*x.shape[:-1], self.out_features)
+        return product.t().reshape(*input.shape[:-1], self.out_features)
 
     def dense_weight(self) -> Tensor:
         """The weight as an ordinary (out_features, in_features) tensor."""
@@ -159,10 +159,13 @@ def _inputs(model: nn.Module, example: Tensor, linears: dict[str, nn.Linear]) ->
     """What each layer gets to see when the example runs through the network."""
     found: dict[str, Tensor] = {}
 
-    def keep(name: str, module: nn.Module, arguments: tuple[Any, ...]) -> None:
-        found[name] = arguments[0].clone()
+    def keep(name: str, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        found[name] = (arguments[0] if arguments else named["input"]).clone()
 
-    hooks = [layer.register_forward_pre_hook(functools.partial(keep, name)) for name, layer in linears.items()]
+    hooks = [
+        layer.register_forward_pre_hook(functools.partial(keep, name), with_kwargs=True)
+        for name, layer in linears.items()
+    ]
     try:
         model(example)
     finally:

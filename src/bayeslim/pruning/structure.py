@@ -126,7 +126,8 @@ class Structure:
             if not (hooked or whole or module in self.uncut):
                 self.attentions.append(str(node.target))
             return None
-        source: Any = node.args[0] if len(node.args) == 1 and not node.kwargs else None
+        given = (*node.args, *node.kwargs.values())
+        source: Any = given[0] if len(given) == 1 else None
         if hooked or source not in self._shapes or node not in self._shapes:
             return None
         shape, state = self._shapes[source], self._state[source]
@@ -163,7 +164,7 @@ class Structure:
         shape = self._shapes[sources[0]]
         if kind == "cat":
             given: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
-            parts: Any = node.args[0] if node.args else ()
+            parts: Any = node.args[0] if node.args else node.kwargs["tensors"]
             return rules.concatenated([self._state[part] for part in parts], given % len(shape))
         if kind == "binary" and len(sources) == 2:
             return self._combined(node, states, call, function)
@@ -181,7 +182,7 @@ class Structure:
 
     def _reshaped(self, node: fx.Node, kind: str) -> Channels | None:
         """A flatten, also one written as `x.view(len, -1)`, which has the batch size as a second input."""
-        source = node.args[0] if node.args else None
+        source = node.args[0] if node.args else node.kwargs.get("input")
         if kind not in ("flatten", "reshape") or not isinstance(source, fx.Node) or source not in self._shapes:
             return None
         shape, state, rest = self._shapes[source], self._state[source], node.args[1:]

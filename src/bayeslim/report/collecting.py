@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
 from bayeslim.metrics import auroc, reliability_curve
+from bayeslim.network_argument import check_network
 from bayeslim.predictive.sample import predict
 from bayeslim.pruning.sparsity import sparsity
 from bayeslim.randomness import derived_seed
@@ -68,6 +69,7 @@ def collect(
         >>> content = collect(model, (x, y), (x_test, y_test), history=history)
         >>> content.scores["accuracy"], content.pruning.points[content.pruning.chosen].sparsity
     """
+    check_network(model, "report on")
     names, chosen = names or Names(), likelihood_of(model, likelihood)
     judged = judge(model, test, chosen, samples, seed)
     classes = judged.mean.shape[1] if chosen.bounded else 0
