@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from bayeslim.estimators import moments
 from bayeslim.gaussian import Gaussian
 from bayeslim.layers.base import BayesLayer
+from bayeslim.network_argument import check_network
 from bayeslim.surgery import copied
 
 __all__ = ["MomentsNetwork"]
@@ -28,6 +29,7 @@ class MomentsNetwork(nn.Module):
     """
 
     def __init__(self, model: nn.Module) -> None:
+        check_network(model, "export")
         super().__init__()
         self.model = copied(model).cpu().eval()
         layers = [module for module in self.model.modules() if isinstance(module, BayesLayer)]

@@ -16,10 +16,12 @@ from torch import Tensor, nn
 
 from bayeslim.export.moments import MomentsNetwork
 from bayeslim.export.onnx_check import check_answers
+from bayeslim.export.onnx_copies import free_weights_, repeated
 from bayeslim.export.plain import example_batch, mean_network
 from bayeslim.export.program import captured
-from bayeslim.export.samples import BatchedSamples, LoopedSamples, batchable, sample_networks
+from bayeslim.export.samples import BatchedSamples, LoopedSamples, MomentsOfOutputs, batchable, sample_networks
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
+from bayeslim.network_argument import check_network
 from bayeslim.storage import write_atomically
 
 __all__ = ["export_onnx"]
@@ -71,6 +73,7 @@ def export_onnx(
         >>> session = onnxruntime.InferenceSession("net.onnx")
         >>> mean, epistemic, aleatoric = session.run(None, {"input": x.numpy()})
     """
+    check_network(model, "export")
     for package in ("onnx", "onnxscript"):
         if importlib.util.find_spec(package) is None:
             raise ModuleNotFoundError(f"export_onnx needs {package}: pip install bayeslim[export]")
@@ -81,18 +84,18 @@ def export_onnx(
     if samples is None:
         network, outputs = (MomentsNetwork(model), ["mean", "variance"]) if moments else (plain, ["output"])
         _check_size(network)
-        program = captured(network, x)
+        proto = _optimised(_translated(captured(network, x), outputs))
     else:
-        network, program = _sampled(model, x, samples, likelihood_of(model, likelihood), seed)
         outputs = ["mean", "epistemic", "aleatoric"]
-    content = _content(program, outputs)
+        network, proto = _sampled(model, x, samples, likelihood_of(model, likelihood), seed, outputs)
+    content = _content(proto, outputs)
     check_answers(content, network, x, outputs)
     write_atomically(Path(path), content)
 
 
 def _sampled(
-    model: nn.Module, x: Tensor, samples: int, likelihood: Likelihood, seed: int
-) -> tuple[nn.Module, torch.export.ExportedProgram]:
+    model: nn.Module, x: Tensor, samples: int, likelihood: Likelihood, seed: int, outputs: list[str]
+) -> tuple[nn.Module, Any]:
     """Moments and their graph: batched where torch can keep the batch size open, a subgraph per sample elsewhere."""
     networks = sample_networks(model, samples, seed)
     looped = LoopedSamples(networks, likelihood).eval()
@@ -100,10 +103,16 @@ def _sampled(
     if batchable(networks[0]):
         try:
             batched = BatchedSamples(networks, likelihood).eval()
-            return batched, captured(batched, x)
+            return batched, _optimised(_translated(captured(batched, x), outputs))
         except ValueError:
             pass  # no batching rule for one of its operations, or one that fixes the batch size
-    return looped, captured(looped, x)
+    inside = [nn.Sequential(network) for network in networks]  # so that no weight has the name of the input
+    one = _translated(captured(inside[0].eval(), x), ["output"])
+    free_weights_(one, inside[0])
+    with torch.no_grad():
+        stack = looped.outputs(x)
+    head = _translated(captured(MomentsOfOutputs(likelihood).eval(), stack, batch_axis=1), outputs)
+    return looped, repeated(_optimised(one), _optimised(head), inside)
 
 
 def _check_size(module: nn.Module) -> None:
@@ -115,19 +124,34 @@ def _check_size(module: nn.Module) -> None:
         )
 
 
-def _content(program: torch.export.ExportedProgram, outputs: list[str]) -> bytes:
+def _translated(program: torch.export.ExportedProgram, outputs: list[str]) -> torch.onnx.ONNXProgram:
+    """The ONNX graph, not optimised yet, whose outputs have names that no other value has."""
+    unique = [_unique(name) for name in outputs]
+    options: dict[str, Any] = {"input_names": ["input"], "dynamo": True, "optimize": False, "verbose": False}
+    with _quiet():
+        found = torch.onnx.export(program, (), None, output_names=unique, **options)
+    assert found is not None
+    return found
+
+
+def _unique(name: str) -> str:
+    return f"{name}_of_the_network"
+
+
+def _optimised(translated: torch.onnx.ONNXProgram) -> Any:
+    """The ONNX model after torch's own simplifications."""
+    with _quiet():
+        translated.optimize()
+    return translated.model_proto
+
+
+def _content(proto: Any, outputs: list[str]) -> bytes:
     """The ONNX file, checked, without the source paths that torch notes on every node."""
     import onnx
 
-    unique = [f"{name}_of_the_network" for name in outputs]
-    with _quiet():
-        found: Any = torch.onnx.export(
-            program, (), None, dynamo=True, input_names=["input"], output_names=unique, verbose=False
-        )
-    proto = found.model_proto
     # A value inside the graph may already have the name of an output.
     _rename(proto.graph, {name: f"inner_{name}" for name in outputs})
-    _rename(proto.graph, dict(zip(unique, outputs, strict=True)))
+    _rename(proto.graph, {_unique(name): name for name in outputs})
     for part in (proto, proto.graph, *proto.graph.node, *proto.graph.value_info, *proto.functions):
         part.ClearField("metadata_props")
     for function in proto.functions:

@@ -10,6 +10,7 @@ from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
 from bayeslim.collapse import collapse_
+from bayeslim.network_argument import check_network
 from bayeslim.predictive.inputs import as_tensor, float_type_of, refusal
 from bayeslim.storage import write_atomically
 from bayeslim.surgery import copied
@@ -26,6 +27,7 @@ def mean_network(model: nn.Module) -> nn.Module:
     Example:
         >>> plain = mean_network(model)
     """
+    check_network(model, "export")
     return collapse_(copied(model)).cpu().eval()
 
 

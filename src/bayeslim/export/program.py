@@ -48,8 +48,13 @@ def export_program(model: nn.Module, path: str | os.PathLike[str], example: Tens
 
 
 @torch.no_grad()
-def captured(module: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
+def captured(module: nn.Module, x: Tensor, batch_axis: int = 0) -> torch.export.ExportedProgram:
     """The graph of `module` for any batch size, without a trace of the machine that made it.
+
+    Args:
+        module: of one input.
+        x: the input.
+        batch_axis: of `x`, the one that stays open.
 
     Raises:
         ValueError: if the module cannot be captured, or only for one batch size, or has a submodule with an odd name.
@@ -58,11 +63,12 @@ def captured(module: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
         for part in name.split("."):
             if not part.isprintable() or NOT_IN_NAMES & set(part) or keyword.iskeyword(part):
                 raise ValueError(f"torch cannot write a graph with the name {part!r}: rename it, e.g. to 'layer1'")
+    batch = torch.export.Dim("batch")
     try:
         with warnings.catch_warnings():
             # Recurrent layers of torch note their weights in a list as well; the graph does not.
             warnings.filterwarnings("ignore", r"The tensor attributes? self\.\S*_flat_weights", UserWarning)
-            program = torch.export.export(module, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+            program = torch.export.export(module, (x,), dynamic_shapes=({batch_axis: batch},))
     except Exception as error:  # whatever the network's own code raises while it is traced
         raise ValueError(_explained(error)) from error
     for graph in (part.graph for part in program.graph_module.modules() if isinstance(part, torch.fx.GraphModule)):

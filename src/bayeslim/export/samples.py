@@ -11,14 +11,16 @@ from torch.func import functional_call
 from torch.nn.modules.conv import _ConvNd
 
 from bayeslim.collapse import collapse_
+from bayeslim.counts import check_counts
 from bayeslim.estimators import mean_only
 from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood
+from bayeslim.network_argument import check_network
 from bayeslim.posteriors.base import Posterior
 from bayeslim.randomness import seeded
 from bayeslim.surgery import copied
 
-__all__ = ["BatchedSamples", "LoopedSamples", "batchable", "sample_networks"]
+__all__ = ["BatchedSamples", "LoopedSamples", "MomentsOfOutputs", "batchable", "sample_networks"]
 
 
 class _Drawn(Posterior):
@@ -68,8 +70,8 @@ def sample_networks(model: nn.Module, samples: int, seed: int = 0) -> list[nn.Mo
     Example:
         >>> outputs = torch.stack([network(x) for network in sample_networks(model, 20)])
     """
-    if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
-        raise ValueError(f"`samples` must be a positive integer, got {samples!r}: pass e.g. 20")
+    check_network(model, "sample")
+    (samples,) = check_counts(samples=samples)
     if not any(isinstance(module, BayesLayer) for module in model.modules()):
         raise ValueError("`model` has no Bayesian layer to sample: leave `samples` out to export the network itself")
     model = copied(model).cpu()
@@ -126,7 +128,10 @@ class _Moments(nn.Module, ABC):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """As `predict` computes them: variances divide by the number of samples."""
-        outputs = self.outputs(x)
+        return self.moments(self.outputs(x))
+
+    def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean, epistemic and aleatoric of the outputs of all samples, samples first."""
         half = outputs.dtype in (torch.float16, torch.bfloat16)
         conditional = self.likelihood.conditional(outputs.float() if half else outputs)
         mean = conditional.mean.mean(0)
@@ -135,6 +140,21 @@ class _Moments(nn.Module, ABC):
     @abstractmethod
     def outputs(self, x: Tensor) -> Tensor:
         """The outputs of all samples, samples first."""
+
+
+class MomentsOfOutputs(_Moments):
+    """The moments alone, of outputs that are there already.
+
+    Args:
+        likelihood: turns outputs into conditionals.
+
+    Shape:
+        (samples, batch, ...) -> mean, epistemic and aleatoric, each (batch, outputs)
+    """
+
+    def outputs(self, x: Tensor) -> Tensor:
+        """See `_Moments.outputs`: what is given."""
+        return x
 
 
 class LoopedSamples(_Moments):

@@ -10,7 +10,10 @@ from torch import Tensor, nn
 from bayeslim.architecture import describe
 from bayeslim.export.coding import Reader, Writer, elements
 from bayeslim.export.plain import mean_network
+from bayeslim.inference_mode import making_normal_tensors
 from bayeslim.layers.base import BayesLayer
+from bayeslim.likelihoods.base import note_lost_likelihood_
+from bayeslim.network_argument import check_network
 from bayeslim.parts import describe_parts, take_parts_, undone_on_error
 from bayeslim.saving import assign_, described_network, load_state_, valid_parts
 from bayeslim.storage import named_file, read_tensors, write_tensors
@@ -23,6 +26,9 @@ MOST_WEIGHTS = 2**28
 
 def save_slim(model: nn.Module, path: str | os.PathLike[str], bits: Literal[16, 8] = 16) -> int:
     r"""Write the mean network of a pruned, perhaps compacted, model to a small file.
+
+    Only means are stored: neither the posterior's variances nor the likelihood and its learned noise. `bl.save` keeps
+    them, and `export_onnx` with samples takes them elsewhere.
 
     One checksummed safetensors file. Its header holds the architecture of the plain network and one record per tensor;
     the bytes stand in at most six streams, each a tensor of its own: index, scale, float16, float32, int8, int64. A
@@ -38,7 +44,7 @@ def save_slim(model: nn.Module, path: str | os.PathLike[str], bits: Literal[16, 
       that is smaller. Vectors as for 16.
 
     Args:
-        model: network, Bayesian or not; left as it is. Only means are stored: use `bl.save` to keep the uncertainty.
+        model: network, Bayesian or not; left as it is.
         path: the file, usually `*.slim.safetensors`; replaced atomically.
         bits: 16 or 8.
 
@@ -53,6 +59,7 @@ def save_slim(model: nn.Module, path: str | os.PathLike[str], bits: Literal[16, 
         >>> save_slim(model, "net.slim.safetensors")
         >>> network = load_slim("net.slim.safetensors")
     """
+    check_network(model, "export")
     if isinstance(bits, bool) or bits not in (16, 8):
         raise ValueError(f"`bits` must be 16 or 8, got {bits!r}: pass 16 for float16 values")
     file = named_file(path)
@@ -66,6 +73,7 @@ def save_slim(model: nn.Module, path: str | os.PathLike[str], bits: Literal[16, 
     return file.stat().st_size
 
 
+@making_normal_tensors
 def load_slim(
     path: str | os.PathLike[str], model: nn.Module | None = None, most_weights: int = MOST_WEIGHTS
 ) -> nn.Module:
@@ -89,6 +97,8 @@ def load_slim(
     Example:
         >>> load_slim("net.slim.safetensors")(x)
     """
+    if model is not None:
+        check_network(model, "load into")
     file = named_file(path)
     tensors, facts = read_tensors(file)
     if facts.get("kind") != "slim":
@@ -110,6 +120,8 @@ def load_slim(
         assign_(model, own, state)
     else:
         load_state_(model, state, file, assign=built)
+    why = "a slim network is mean weights alone, without uncertainty or learned noise; keep these by bl.save, or"
+    note_lost_likelihood_(model, why)
     return model.eval()
 
 
