@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import SupportsIndex
 
 import numpy as np
 import torch
 
+from bayeslim.counts import plain_integer
+from bayeslim.turns import TURN
+
 __all__ = ["check_seed", "derived_seed", "seeded"]
 
 
 @contextmanager
-def seeded(seed: SupportsIndex | None) -> Iterator[None]:
+def seeded(seed: SupportsIndex | None, *, alone: bool = True) -> Iterator[None]:
     """Run the block from `seed` and restore torch's random state after it; None changes nothing.
+
+    There is one random state for all threads, so that they take turns in such blocks.
 
     Args:
         seed: a non-negative integer, or None.
+        alone: False lets other threads have turns inside the block, for work that lasts and takes a `TURN` wherever it
+            draws, as `fit` does. Theirs restore what they find; one that draws without a turn disturbs.
 
     Example:
         >>> with seeded(0):
@@ -28,9 +34,16 @@ def seeded(seed: SupportsIndex | None) -> Iterator[None]:
         yield
         return
     seed = check_seed(seed)
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(seed)
-        yield
+    before = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
+    with TURN if alone else nullcontext():
+        with TURN:
+            before.__enter__()
+            torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            with TURN:
+                before.__exit__(None, None, None)
 
 
 def check_seed(seed: SupportsIndex) -> int:
@@ -40,11 +53,8 @@ def check_seed(seed: SupportsIndex) -> int:
         >>> check_seed(numpy.int64(3))
         3
     """
-    try:
-        plain = -1 if isinstance(seed, bool) else operator.index(seed)
-    except TypeError:
-        plain = -1
-    if not 0 <= plain < 2**63:
+    plain = plain_integer(seed)
+    if isinstance(plain, bool) or not isinstance(plain, int) or not 0 <= plain < 2**63:
         raise ValueError(f"`seed` must be an integer in [0, 2^63), got {seed!r}: pass e.g. 0")
     return plain
 
