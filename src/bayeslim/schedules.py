@@ -9,6 +9,7 @@ from dataclasses import dataclass
 __all__ = [
     "Progress",
     "Schedule",
+    "check_value",
     "checked",
     "constant",
     "constant_then_linear",
@@ -70,6 +71,28 @@ def checked(name: str, schedule: Schedule | None) -> Schedule:
     if schedule is not None and not callable(schedule):
         raise TypeError(f"`{name}` must be a schedule, got {schedule!r}: pass e.g. bl.schedules.constant(0.3)")
     return constant() if schedule is None else schedule
+
+
+def check_value(name: str, value: float) -> None:
+    """Raise unless the value that a schedule gave is finite and not negative.
+
+    Args:
+        name: of the argument that the schedule was given as.
+        value: what it returned.
+
+    Raises:
+        TypeError: if it is no number.
+        ValueError: if it is one, but negative or not finite.
+
+    Example:
+        >>> check_value("kl_schedule", 0.5)
+    """
+    try:
+        sound = 0 <= value < math.inf
+    except (TypeError, ValueError, RuntimeError):  # None and text; arrays and tensors of several numbers
+        raise TypeError(f"`{name}` gave {value!r}: it must return a number, e.g. 1.0") from None
+    if not sound:
+        raise ValueError(f"`{name}` gave {value}: it must be finite and not negative")
 
 
 def warmup_linear(warmup: int, ramp: int, final: float = 1.0) -> Schedule:

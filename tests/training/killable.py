@@ -1,4 +1,4 @@
-"""A training run that may be killed at any moment; `python killable.py FOLDER` starts or resumes it."""
+"""A training run that may be killed at any moment; `python killable.py FOLDER EPOCHS` starts or resumes it."""
 
 import sys
 from pathlib import Path
@@ -9,8 +9,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import bayeslim as bl
 from bayeslim.likelihoods import Gaussian
-
-EPOCHS = 150
 
 
 def data() -> tuple[torch.Tensor, torch.Tensor]:
@@ -27,7 +25,7 @@ def network() -> nn.Sequential:
     return model
 
 
-def run(folder: Path | None, epochs: int = EPOCHS) -> tuple[nn.Sequential, Gaussian]:
+def run(folder: Path | None, epochs: int) -> tuple[nn.Sequential, Gaussian]:
     """Train, from the checkpoint in `folder` if there is one."""
     model, likelihood = network(), Gaussian(learn_noise=True)
     loader = DataLoader(TensorDataset(*data()), 16, shuffle=True)
@@ -49,4 +47,4 @@ def run(folder: Path | None, epochs: int = EPOCHS) -> tuple[nn.Sequential, Gauss
 
 
 if __name__ == "__main__":
-    run(Path(sys.argv[1]))
+    run(Path(sys.argv[1]), int(sys.argv[2]))

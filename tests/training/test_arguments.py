@@ -10,8 +10,8 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 import bayeslim as bl
+from bayeslim.counts import check_counts, plain_integer
 from bayeslim.optim import SGHMC, SGLD, CVAdam, SpikeAndSlab
-from bayeslim.training.arguments import check_counts, plain_integer
 from training.problems import blobs, equal, small, state
 
 X, Y = blobs()

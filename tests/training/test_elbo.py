@@ -190,7 +190,7 @@ def test_moments_give_the_expected_nll_in_closed_form() -> None:
         ({"num_data": -5}, "`num_data` must be the positive number of training examples, got -5"),
         ({"num_data": 6.0}, r"`num_data` must be the positive number of training examples, got 6\.0"),
         ({"num_data": True}, "`num_data`"),
-        ({"samples": 0}, "`samples` must be at least 1, got 0"),
+        ({"samples": 0}, "`samples` must be a positive integer, got 0"),
         ({"beta": -0.1}, r"`beta` must be finite and not negative, got -0\.1: 1 is the ELBO"),
         ({"beta": math.nan}, "`beta` must be finite"),
         ({"beta": math.inf}, "`beta` must be finite"),

@@ -169,7 +169,7 @@ def test_a_sampler_that_picks_examples_needs_num_data() -> None:
         ((X, Y), {"num_data": -48}, "`num_data` must be the positive number of training examples, got -48"),
         ((X, Y), {"num_data": 48.0}, "`num_data` must be the positive number"),
         ((X, Y), {"num_data": True}, "`num_data` must be the positive number"),
-        ((X, Y), {"batch_size": 0}, "`batch_size` must be at least 1, got 0"),
+        ((X, Y), {"batch_size": 0}, "`batch_size` must be a positive integer, got 0"),
         ((X, Y[:40]), {}, "48 inputs and 40 targets: they must agree"),
         ((X[:0], Y[:0]), {}, r"`x` must have at least one row, got shape \(0, 3\)"),
         ((torch.tensor(1.0), Y), {}, r"`x` must have at least one row, got shape \(\)"),

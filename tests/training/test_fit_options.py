@@ -66,7 +66,7 @@ def test_accumulating_batches_equals_one_large_batch(estimator: Any) -> None:
         )
         results.append((state(model), history["energy"], history["lr"]))
     assert distance(results[0][0], results[1][0]) < 1e-6
-    # Energies are averaged over batches, so they agree as well.
+    # Energies are averaged over rows, so they agree as well.
     assert results[0][1] == pytest.approx(results[1][1], rel=1e-5)
 
 

@@ -26,10 +26,10 @@ def epochs_done(folder: Path) -> int:
         return -1
 
 
-def kill_after(folder: Path, epochs: int, delay: float, number: int) -> int:
-    """Start the run in a process of its own, kill it `epochs` epochs and `delay` seconds later."""
+def kill_after(folder: Path, whole: int, epochs: int, delay: float, number: int) -> int:
+    """Start the run of `whole` epochs in a process of its own, kill it `epochs` epochs and `delay` seconds later."""
     goal, deadline = max(0, epochs_done(folder)) + epochs, time.monotonic() + 120
-    command = [sys.executable, killable.__file__, folder]
+    command = [sys.executable, killable.__file__, folder, str(whole)]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         try:
             while epochs_done(folder) < goal:
@@ -49,20 +49,20 @@ TYPED = (signal.SIGINT, (-signal.SIGINT, 128 + signal.SIGINT))
 
 
 @pytest.mark.parametrize(
-    "ends",
-    [(KILLED,), pytest.param((KILLED, TOLD, KILLED, TYPED), marks=pytest.mark.slow)],
+    ("ends", "epochs"),
+    [((KILLED,), 60), pytest.param((KILLED, TOLD, KILLED, TYPED), 150, marks=pytest.mark.slow)],
     ids=["killed", "every way"],
 )
-def test_a_run_that_is_ended_ends_with_the_same_weights(tmp_path: Path, ends: Ends) -> None:
+def test_a_run_that_is_ended_ends_with_the_same_weights(tmp_path: Path, ends: Ends, epochs: int) -> None:
     chance = random.Random(0)
     for number, codes in ends:
         before = epochs_done(tmp_path)
-        assert kill_after(tmp_path, chance.randint(1, 30), chance.uniform(0, 0.01), number) in codes
-        assert before < epochs_done(tmp_path) < killable.EPOCHS
-    resumed, whole = killable.run(tmp_path), killable.run(None)
+        assert kill_after(tmp_path, epochs, chance.randint(1, 30), chance.uniform(0, 0.01), number) in codes
+        assert before < epochs_done(tmp_path) < epochs
+    resumed, whole = killable.run(tmp_path, epochs), killable.run(None, epochs)
     assert equal(resumed[0], whole[0]) and equal(resumed[1], whole[1])
     lines = (tmp_path / "history.jsonl").read_text().splitlines()
-    assert [json.loads(line)["epoch"] for line in lines] == list(range(killable.EPOCHS))
+    assert [json.loads(line)["epoch"] for line in lines] == list(range(epochs))
     # A run too simple to notice a loss would prove nothing.
     assert not torch.equal(whole[0].state_dict()["1.running_mean"], torch.zeros(16))
     assert not torch.equal(whole[1].log_noise, torch.zeros(()))

@@ -93,7 +93,8 @@ def test_ranks_share_the_batches_of_one_process(wrapped: bool) -> None:
         real = [batch for batch in own if len(batch) == 2 or batch[2] > 0]
         assert torch.equal(torch.cat([batch[0] for batch in real]), x)
         assert torch.equal(torch.cat([batch[1] for batch in real]), y)
-        assert sum(batch[2] if len(batch) == 3 else 1.0 for batch in own) == pytest.approx(3)
+        assert sum(batch[2] if len(batch) > 2 else 1.0 for batch in own) == pytest.approx(3)
+        assert all(batch[3] == len(x) for batch in own if len(batch) > 2)
     assert [len(batch[0]) for batch in parts[0]] == [5, 5, 5, 1] and parts[0][-1][2] == 0.0
 
 

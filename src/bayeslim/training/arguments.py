@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import nn
 
+from bayeslim.counts import plain_integer
+from bayeslim.network_argument import check_network
 from bayeslim.optim.injection import Sampler
-from bayeslim.predictive.snapshots import check_network
 from bayeslim.schedules import Progress
+from bayeslim.training.elbo import check_kl_scaling
 
-__all__ = ["EpochHook", "OptimizerFactory", "check_counts", "check_kinds", "check_sampler", "plain_integer"]
+__all__ = ["EpochHook", "OptimizerFactory", "check_kinds", "check_objective", "check_pretraining", "check_sampler"]
 
-T = TypeVar("T")
 OptimizerFactory = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
 EpochHook = Callable[[nn.Module, torch.optim.Optimizer, Progress], None]
 
@@ -45,18 +45,29 @@ def check_kinds(model: object, optimizer: object, after_epoch: object) -> None:
         )
 
 
-def check_counts(**counts: int) -> list[int]:
-    """The counts as plain integers; a ValueError names the argument that is no positive one.
+def check_objective(kl_scaling: str, clip_norm: float | None, autocast: torch.dtype | None) -> None:
+    """Raise ValueError for settings of a step that make no sense, before a checkpoint holds them.
 
-    Example:
-        >>> check_counts(epochs=numpy.int64(3), samples=1)
-        [3, 1]
+    Args:
+        kl_scaling: see `bl.fit`.
+        clip_norm: ditto.
+        autocast: ditto.
     """
-    plain = {name: plain_integer(value) for name, value in counts.items()}
-    for name, value in plain.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"`{name}` must be a positive integer, got {value!r}")
-    return list(plain.values())
+    check_kl_scaling(kl_scaling)
+    if clip_norm is not None and not clip_norm > 0:
+        raise ValueError(f"`clip_norm` must be positive, got {clip_norm}: pass e.g. 1.0, or None")
+    if autocast not in (None, torch.bfloat16, torch.float16):
+        raise ValueError(f"`autocast` must be torch.bfloat16, torch.float16 or None, got {autocast}")
+
+
+def check_pretraining(pretrain_epochs: int, epochs: int) -> int:
+    """The epochs of pre-training as a plain integer; a ValueError unless they are some of all epochs."""
+    number = plain_integer(pretrain_epochs)
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= epochs:
+        raise ValueError(
+            f"`pretrain_epochs` must lie in [0, epochs={epochs}], got {pretrain_epochs!r}: pass a whole number"
+        )
+    return number
 
 
 def check_sampler(optimizer: torch.optim.Optimizer, num_data: int) -> None:
@@ -75,16 +86,3 @@ def check_sampler(optimizer: torch.optim.Optimizer, num_data: int) -> None:
             f"`num_data`={wrong[0]} of the optimiser {type(optimizer).__name__} contradicts the data, which has "
             f"{num_data} examples: pass it num_data={num_data}, and for a hotter or colder chain another `temperature`"
         )
-
-
-def plain_integer(value: T) -> T | int:
-    """Any integer, numpy's for one, as Python's own, which JSON takes; everything else as it is.
-
-    Example:
-        >>> plain_integer(numpy.int64(3)), plain_integer(0.5), plain_integer(True)
-        (3, 0.5, True)
-    """
-    try:
-        return value if isinstance(value, bool) else operator.index(value)  # pyright: ignore[reportArgumentType]
-    except TypeError:
-        return value

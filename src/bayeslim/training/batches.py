@@ -5,25 +5,28 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, RandomSampler, Sampler
 
+from bayeslim.counts import check_counts, check_num_data
 from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.gaussian import Gaussian
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.predictive.inputs import as_tensor, device_of, float_type_of, pair_of, per_example, refusal
 from bayeslim.randomness import seeded
 from bayeslim.training.ranks import Ranks
+from bayeslim.turns import TURN
 
 __all__ = ["Batch", "Batches", "make_batches", "single_rows_explained"]
 
 
-Batch = tuple[Tensor, Tensor] | tuple[Tensor, Tensor, float]
-"""Inputs and targets, and the weight of their mean nll where several processes have unequal parts; see `Ranks`."""
+Batch = tuple[Tensor, Tensor] | tuple[Tensor, Tensor, float, int]
+"""Inputs and targets; where several processes have unequal parts also the weight of their mean nll, and the rows of the
+batch over all processes; see `Ranks`."""
 
 
 class Batches:
@@ -31,7 +34,7 @@ class Batches:
 
     Args:
         source: tensors (x, y) held in memory, or a loader.
-        batch_size: examples per batch, for tensors.
+        batch_size: examples per batch, over all ranks; 0 where a loader does not tell.
         num_data: size of the training set.
         model: where it says which device and floating type to use.
         likelihood: checks the targets.
@@ -70,32 +73,35 @@ class Batches:
     def __iter__(self) -> Iterator[Batch]:
         """One epoch, shuffled (a loader shuffles as its owner decided)."""
         device = device_of(self.model)
-        for x, y, weight in self._in_memory() if isinstance(self.source, tuple) else self._loaded():
+        for x, y, weight, rows in self._in_memory() if isinstance(self.source, tuple) else self._loaded():
             pair = x.to(device, non_blocking=True), y.to(device, non_blocking=True)
-            yield pair if weight == 1.0 else (*pair, weight)
+            yield pair if weight == 1.0 else (*pair, weight, rows)
 
-    def _in_memory(self) -> Iterator[tuple[Tensor, Tensor, float]]:
+    def _in_memory(self) -> Iterator[tuple[Tensor, Tensor, float, int]]:
         assert isinstance(self.source, tuple)
         x, y = self.source
-        for index in torch.randperm(len(x)).split(self.batch_size):
+        with TURN:
+            order = torch.randperm(len(x))
+        for index in order.split(self.batch_size):
             rows, weight = self.ranks.part(len(index))
             own = index[rows]
-            yield x[own], y[own], weight
+            yield x[own], y[own], weight, len(index)
 
-    def _loaded(self) -> Iterator[tuple[Tensor, Tensor, float]]:
+    def _loaded(self) -> Iterator[tuple[Tensor, Tensor, float, int]]:
         assert isinstance(self.source, DataLoader)
         dtype = float_type_of(self.model)
-        for owner in (self.source, getattr(self.source, "sampler", None)):
-            # A generator of the loader's own would remember earlier epochs, which a resumed run has not seen.
-            if isinstance(generator := getattr(owner, "generator", None), torch.Generator):
-                generator.manual_seed(int(torch.randint(2**62, ())))
+        with TURN:
+            for owner in (self.source, getattr(self.source, "sampler", None)):
+                # A generator of the loader's own would remember earlier epochs, which a resumed run has not seen.
+                if isinstance(generator := getattr(owner, "generator", None), torch.Generator):
+                    generator.manual_seed(int(torch.randint(2**62, ())))
         shared = self.source.batch_sampler if isinstance(self.source.batch_sampler, _OwnParts) else None
-        for number, batch in enumerate(self.source):
+        for number, batch in enumerate(_in_turn(self.source)):
             x, y = (as_tensor(name, part, dtype) for name, part in zip("xy", pair_of(batch), strict=True))
             if self.output_shape is None:
                 self._learn_output_shape(x[:2])
-            weight = 1.0 if shared is None else shared.weight(number)
-            yield x, self.likelihood.check_targets(y, self.output_shape), weight
+            weight, rows = (1.0, 0) if shared is None else shared.weight(number)
+            yield x, self.likelihood.check_targets(y, self.output_shape), weight, rows
 
     def _learn_output_shape(self, x: Tensor) -> None:
         """Run two examples through the network, to fail early and with a message."""
@@ -105,6 +111,19 @@ class Batches:
         except (RuntimeError, TypeError, IndexError, ValueError) as error:
             raise refusal(x, error) from error
         self.output_shape = per_example(output.mean if isinstance(output, Gaussian) else output).shape
+
+
+def _in_turn(loader: DataLoader[Any]) -> Iterator[Any]:
+    """The batches of a loader; those that are made in this thread, where the data set may draw, in a turn each."""
+    with TURN:
+        batches, end = iter(loader), object()
+    turn = nullcontext() if loader.num_workers else TURN
+    while True:
+        with turn:
+            batch = next(batches, end)
+        if batch is end:
+            return
+        yield batch
 
 
 @contextmanager
@@ -134,9 +153,10 @@ class _OwnParts(Sampler[list[int]]):
         for batch in self.whole:
             yield batch[self.ranks.part(len(batch))[0]]
 
-    def weight(self, number: int) -> float:
-        """Of this rank's part of one batch."""
-        return self.ranks.part(min(self.whole.batch_size, self.size - number * self.whole.batch_size))[1]
+    def weight(self, number: int) -> tuple[float, int]:
+        """Of this rank's part of one batch, and the rows of the whole one."""
+        rows = min(self.whole.batch_size, self.size - number * self.whole.batch_size)
+        return self.ranks.part(rows)[1], rows
 
 
 def make_batches(
@@ -153,10 +173,8 @@ def make_batches(
         ValueError: if the data are empty, do not fit each other, the network or the likelihood, or if
             `num_data` contradicts them or is needed and missing.
     """
-    if num_data is not None and (isinstance(num_data, bool) or not isinstance(num_data, int) or num_data <= 0):
-        raise ValueError(f"`num_data` must be the positive number of training examples, got {num_data!r}")
-    if batch_size < 1:
-        raise ValueError(f"`batch_size` must be at least 1, got {batch_size}")
+    num_data = None if num_data is None else check_num_data(num_data)
+    (batch_size,) = check_counts(batch_size=batch_size)
     if isinstance(data, DataLoader | Dataset):
         size = _dataset_size(data)
         _check_size(num_data, size)
@@ -166,7 +184,7 @@ def make_batches(
             )
         if isinstance(data, DataLoader):
             _check_distributed(data, ranks)
-            loader = data
+            loader, batch_size = data, ranks.count * (data.batch_size or 0)
         elif ranks.count == 1:
             loader = DataLoader(data, batch_size, shuffle=True)
         else:

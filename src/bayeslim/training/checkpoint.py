@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bayeslim.counts import check_counts
 from bayeslim.divergence import is_sharded
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.saving import check_state, load_state_, prefixed, unprefixed
@@ -92,8 +93,7 @@ def save_checkpoint(
     Example:
         >>> save_checkpoint(folder, model, likelihood, optimizer, RunState(seed=0))
     """
-    if isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
-        raise ValueError(f"`keep` must be a positive integer, got {keep!r}: pass e.g. 2")
+    (keep,) = check_counts(keep=keep)
     tensors = prefixed("model", model.state_dict()) | prefixed("likelihood", likelihood.state_dict())
     tensors |= prefixed("best", state.best)
     scalars: dict[str, dict[str, Any]] = {}

@@ -89,14 +89,14 @@ def refuse_differences(stored: Mapping[str, Any], wanted: Mapping[str, Any], fol
     """Raise ValueError if a run would go on otherwise than it was started.
 
     Args:
-        stored: settings of the checkpoint; old ones do not tell what was `chosen` for the layers.
+        stored: settings of the checkpoint; what old ones do not tell is not compared.
         wanted: those of now.
         folder: of the run, for the message.
     """
-    plain = [name for name in wanted if name != "chosen" and stored.get(name) != wanted[name]]
+    plain = [name for name in wanted if name != "chosen" and name in stored and stored[name] != wanted[name]]
     then, now = (settings.get("chosen", {}) for settings in (stored, wanted))
     chosen = [name for name in now if name in then and _differ(then[name], now[name])]
-    wrong = [f"{name}={stored.get(name)}, now {wanted[name]}" for name in plain]
+    wrong = [f"{name}={str(stored[name])[:80]}, now {wanted[name]}" for name in plain]
     wrong += [f"{name} {_shown(then[name])}, now {_shown(now[name])}" for name in chosen]
     if wrong:
         more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""

@@ -9,11 +9,12 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from bayeslim.counts import check_counts, check_num_data
 from bayeslim.joint_draw import kl_alongside
 from bayeslim.kl import named_posteriors, normal_priors, summed_kl
 from bayeslim.likelihoods.base import Likelihood
 
-__all__ = ["KLScaling", "Nelbo", "nelbo"]
+__all__ = ["KLScaling", "Nelbo", "check_kl_scaling", "nelbo"]
 
 KLScaling = Literal["elbo", "dissertation"]
 
@@ -70,16 +71,12 @@ def nelbo(
     Example:
         >>> nelbo(model, x, y, likelihood=Categorical(), num_data=60_000).loss.backward()
     """
-    if isinstance(num_data, bool) or not isinstance(num_data, int) or num_data <= 0:
-        raise ValueError(
-            f"`num_data` must be the positive number of training examples, got {num_data!r}: pass e.g. len(dataset)"
-        )
-    if samples < 1:
-        raise ValueError(f"`samples` must be at least 1, got {samples}")
+    num_data = check_num_data(num_data)
+    if type(samples) is not int or samples < 1:
+        (samples,) = check_counts(samples=samples)
     if isinstance(beta, float | int) and not 0 <= beta < float("inf"):
         raise ValueError(f"`beta` must be finite and not negative, got {beta}: 1 is the ELBO")
-    if kl_scaling not in ("elbo", "dissertation"):
-        raise ValueError(f"`kl_scaling` must be 'elbo' or 'dissertation', got {kl_scaling!r}")
+    check_kl_scaling(kl_scaling)
     off = isinstance(beta, float | int) and beta == 0
     if not (with_kl or off):
         raise ValueError(f"`with_kl` may be False for `beta=0.0` alone, got {beta}: the loss needs the KL")
@@ -96,3 +93,9 @@ def nelbo(
         return Nelbo(nll, nll, divergence, weight)
     scale = num_data if kl_scaling == "elbo" else num_data**2
     return Nelbo(torch.addcmul(nll, weight, divergence, value=1 / scale), nll, divergence, weight)
+
+
+def check_kl_scaling(kl_scaling: str) -> None:
+    """Raise ValueError unless it is one."""
+    if kl_scaling not in ("elbo", "dissertation"):
+        raise ValueError(f"`kl_scaling` must be 'elbo' or 'dissertation', got {kl_scaling!r}")

@@ -16,8 +16,10 @@ import torch
 from torch import nn
 
 from bayeslim import schedules
+from bayeslim.counts import check_counts, check_zero_or_more
 from bayeslim.divergence import is_sharded
 from bayeslim.estimators import mean_only
+from bayeslim.inference_mode import check_trainable
 from bayeslim.likelihoods.base import Likelihood, likelihood_of, remember_likelihood_
 from bayeslim.optim.param_groups import merged, param_groups
 from bayeslim.optim.spike_slab import pruner_of
@@ -30,14 +32,13 @@ from bayeslim.schedules import Progress, Schedule
 from bayeslim.training.arguments import (
     EpochHook,
     OptimizerFactory,
-    check_counts,
     check_kinds,
+    check_objective,
+    check_pretraining,
     check_sampler,
-    plain_integer,
 )
 from bayeslim.training.batches import Batch, Batches, make_batches
 from bayeslim.training.checkpoint import RunState, checkpoint_file, load_checkpoint_, save_checkpoint
-from bayeslim.training.checkpoint_checks import describe_settings
 from bayeslim.training.early_stopping import note_best, patience_over, restore_best_
 from bayeslim.training.elbo import KLScaling
 from bayeslim.training.history import History
@@ -45,8 +46,10 @@ from bayeslim.training.interrupts import stop_between_steps
 from bayeslim.training.modes import TrainingModes
 from bayeslim.training.progress_bar import progress_bar
 from bayeslim.training.ranks import join
+from bayeslim.training.settings import run_settings
 from bayeslim.training.sharding import sharded_sparsity, unsharded
 from bayeslim.training.step import Stepper
+from bayeslim.turns import TURN
 from bayeslim.using import using
 
 __all__ = ["fit"]
@@ -118,7 +121,7 @@ def fit(
             as it was at its best. Pre-training does not count, nor do epochs before a `SpikeAndSlab` has reached
             its target.
         clip_norm: clip the norm of the whole gradient to this.
-        accumulate: batches per optimiser step.
+        accumulate: batches per optimiser step, which is that of all their rows as one batch.
         after_epoch: called with the model, the optimiser and the progress of its last step after every epoch,
             before validation and checkpoint, e.g. `bl.Snapshots`; what it changes must lie in the state of the two
             if a resumed run is to go on exactly. A run that was stopped may call it for one epoch twice.
@@ -127,7 +130,8 @@ def fit(
         cuda_graph: on CUDA, replay every step as one CUDA graph: small networks train several times faster. Needs a
             network without data-dependent control flow and an optimiser with `capturable=True`, as the default has.
         checkpoint: folder for `checkpoint.safetensors` and `history.jsonl`, written after every epoch.
-        resume: continue from the checkpoint if there is one, or from the one before if it is damaged.
+        resume: continue from the checkpoint if there is one, or from the one before if it is damaged. Only learning
+            rates, schedules, `epochs`, `patience` and how a step is computed may change; see docs/reliability.md.
         keep: checkpoints kept, the last one included; 1 leaves nothing to fall back on if it is damaged.
         seed: None draws one from torch's random state.
         shared_noise: with several processes, whether all draw the same noise: weights sampled once per batch are then
@@ -150,19 +154,16 @@ def fit(
     """
     check_kinds(model, optimizer, after_epoch)
     epochs, accumulate, samples, keep = check_counts(epochs=epochs, accumulate=accumulate, samples=samples, keep=keep)
-    batch_size, num_data = plain_integer(batch_size), plain_integer(num_data)
-    if not 0 <= pretrain_epochs <= epochs:
-        raise ValueError(f"`pretrain_epochs` must lie in [0, epochs={epochs}], got {pretrain_epochs}")
+    pretrain_epochs = check_pretraining(pretrain_epochs, epochs)
+    validation_samples = check_zero_or_more("validation_samples", validation_samples, "0 scores the posterior mean")
     if patience is not None and validation is None:
         raise ValueError("`patience` needs `validation` data to judge by: pass validation=(x, y)")
     if patience is not None:
         (patience,) = check_counts(patience=patience)
-    if clip_norm is not None and not clip_norm > 0:
-        raise ValueError(f"`clip_norm` must be positive, got {clip_norm}: pass e.g. 1.0, or None")
-    if autocast not in (None, torch.bfloat16, torch.float16):
-        raise ValueError(f"`autocast` must be torch.bfloat16, torch.float16 or None, got {autocast}")
+    check_objective(kl_scaling, clip_norm, autocast)
     if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
         raise RuntimeError("`fit` needs gradients: call it outside torch.no_grad() and torch.inference_mode()")
+    check_trainable(model, likelihood_of(model, likelihood))
     kl_weight = schedules.checked("kl_schedule", kl_schedule)
     lr_factor = schedules.checked("lr_schedule", lr_schedule)
     ranks = join()
@@ -194,34 +195,33 @@ def fit(
     )
     check_sampler(stepper.optimizer, batches.num_data)
     folder = None if checkpoint is None else Path(checkpoint)
-    settings = {
-        "num_data": batches.num_data,
-        "batches": len(batches),
-        "accumulate": accumulate,
-        "samples": samples,
-        "optimizer": type(stepper.optimizer).__name__,
-        "chosen": describe_settings(model, likelihood),
-    }
+    judged = None if patience is None else validation_samples
+    own = {"accumulate": accumulate, "pretrain_epochs": pretrain_epochs, "validation_samples": judged}
+    settings = run_settings(stepper, batches, **own)
     state = _begin(stepper, folder, resume, seed, settings)
     remember_likelihood_(model, likelihood)
     pruner = pruner_of(stepper.optimizer)
     steps, modes = math.ceil(len(batches) / accumulate), TrainingModes(model)
 
     bar = progress_bar(progress and ranks.first, state.epoch, epochs, steps)
-    with seeded(0), in_run(model, state.run), stop_between_steps() as stop, ranks.explained(), bar as advance:
+    kept = seeded(0, alone=False)
+    with kept, in_run(model, state.run), stop_between_steps() as stop, ranks.explained(), bar as advance:
         check = ranks.checker(stop)
         while state.epoch < epochs and not patience_over(state, patience):
             epoch, pretraining = state.epoch, state.epoch < pretrain_epochs
-            torch.manual_seed(derived_seed(state.seed, epoch))
+            with TURN:
+                torch.manual_seed(derived_seed(state.seed, epoch))
             batches.begin(epoch)
             modes.train_()
             with using(model, mean_only) if pretraining else nullcontext():
                 for step, group in enumerate(_grouped(batches, accumulate)):
-                    if step == 0 and not (ranks.first or shared_noise):  # the order, equal on all ranks, is drawn
-                        torch.manual_seed(derived_seed(state.seed, epoch, ranks.index))
                     now = Progress(epoch * steps + step, steps, epochs)
                     beta = 0.0 if pretraining else kl_weight(now.since(pretrain_epochs))
-                    stepper.step(group, beta, lr_factor(now))
+                    factor = lr_factor(now)
+                    with TURN:  # between steps other threads may predict, who restore the random state they find
+                        if step == 0 and not (ranks.first or shared_noise):  # the order, equal on all ranks, is drawn
+                            torch.manual_seed(derived_seed(state.seed, epoch, ranks.index))
+                        stepper.step(group, beta, factor)
                     check()
                     advance()
             ranks.align_(model, likelihood)
@@ -264,7 +264,9 @@ def _begin(stepper: Stepper, folder: Path | None, resume: bool, seed: int | None
         if ranks.first:
             state.history.write(folder / "history.jsonl")  # a kill may have come between the two files
         return state
-    chosen = ranks.from_first(lambda: int(torch.randint(2**31, ())) if seed is None else seed)
+    with TURN:
+        drawn = int(torch.randint(2**31, ())) if seed is None and ranks.first else 0
+    chosen = ranks.from_first(lambda: drawn if seed is None else seed)
     state = RunState(chosen, settings=settings, run=ranks.from_first(lambda: secrets.token_hex(8)))
     _save(folder, stepper, state)
     return state

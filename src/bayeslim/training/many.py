@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -14,13 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from bayeslim import schedules
+from bayeslim.counts import check_counts
 from bayeslim.estimators import mean_only
-from bayeslim.likelihoods.base import Likelihood, remember_likelihood_
+from bayeslim.inference_mode import check_trainable
+from bayeslim.likelihoods.base import Likelihood, likelihood_of, remember_likelihood_
+from bayeslim.network_argument import check_network
 from bayeslim.predictive.inputs import device_of
 from bayeslim.pruning.sparsity import named_sparsity
 from bayeslim.randomness import check_seed, derived_seed, seeded
 from bayeslim.schedules import Progress, Schedule
-from bayeslim.training.arguments import check_counts
+from bayeslim.training.arguments import check_pretraining
 from bayeslim.training.batches import make_batches
 from bayeslim.training.elbo import KLScaling
 from bayeslim.training.history import History
@@ -28,6 +31,7 @@ from bayeslim.training.interrupts import stop_between_steps
 from bayeslim.training.modes import TrainingModes
 from bayeslim.training.progress_bar import progress_bar
 from bayeslim.training.stack import Objective, StackStepper, check_alike
+from bayeslim.turns import TURN
 from bayeslim.using import using
 
 __all__ = ["fit_many"]
@@ -106,9 +110,9 @@ def fit_many(
         >>> bl.evaluate(models[2], test)
     """
     models = _distinct(models)
+    check_trainable(*models, likelihood_of(models[0], likelihood))
     check_counts(epochs=epochs, batch_size=batch_size)
-    if not 0 <= pretrain_epochs <= epochs:
-        raise ValueError(f"`pretrain_epochs` must lie in [0, epochs={epochs}], got {pretrain_epochs}")
+    pretrain_epochs = check_pretraining(pretrain_epochs, epochs)
     if not isinstance(data, tuple | list):
         kind = type(data).__name__
         raise TypeError(f"`data` must be (x, y), which stays on the device, got {kind}: use bl.fit for loaders")
@@ -120,7 +124,9 @@ def fit_many(
         pretrain_epochs=pretrain_epochs,
         epochs=epochs,
     )
-    seeds = torch.randint(2**31, (len(models),)).tolist() if seeds is None else _each("seeds", seeds, len(models))
+    with TURN:
+        drawn = torch.randint(2**31, (len(models),)).tolist() if seeds is None else []
+    seeds = drawn if seeds is None else _each("seeds", seeds, len(models))
     seeds = [check_seed(seed) for seed in seeds]
     modes = TrainingModes(*models)
     for model in models:
@@ -139,7 +145,7 @@ def fit_many(
         for model, own in zip(models, likelihoods, strict=True):
             remember_likelihood_(model, own)
         with (
-            seeded(0),
+            seeded(0, alone=False),
             warnings.catch_warnings(),
             stop_between_steps() as stop,
             progress_bar(progress, 0, epochs, len(batches)) as advance,
@@ -153,7 +159,8 @@ def fit_many(
                 modes.train_()
                 with using(nn.ModuleList(models), mean_only) if phase == "pretrain" else nullcontext():
                     for step, rows in enumerate(orders.split(batch_size, 1)):
-                        stepper.step(rows, betas[step], factors[step], kl=kl[step], phase=phase)
+                        with TURN:
+                            stepper.step(rows, betas[step], factors[step], kl=kl[step], phase=phase)
                         stop.check()
                         advance()
                 if after_epoch is not None:
@@ -186,17 +193,22 @@ class _Plan:
     def settings(self, epoch: int, steps: int) -> tuple[Tensor, Tensor]:
         """The KL weights (steps, networks) and the factors on the learning rates (steps,) of one epoch."""
         times = [Progress(epoch * steps + step, steps, self.epochs) for step in range(steps)]
-        factors = torch.tensor([self.lr_schedule(now) for now in times], dtype=torch.float64)
+        factors = torch.tensor([_value("lr_schedule", self.lr_schedule, now) for now in times], dtype=torch.float64)
         betas = torch.zeros(steps, len(self.lr), dtype=torch.float64)
         if epoch >= self.pretrain_epochs:
             starts = [now.since(self.pretrain_epochs) for now in times]
             pairs = list(zip(self.kl_weights, self.kl_schedules, strict=True))
-            betas = betas.new_tensor([[weight * schedule(now) for weight, schedule in pairs] for now in starts])
-        for name, values in (("kl_schedule", betas), ("lr_schedule", factors)):
-            if not bool(((values >= 0) & values.isfinite()).all()):
-                wrong = values[~((values >= 0) & values.isfinite())][0].item()
-                raise ValueError(f"`{name}` gave {wrong}: it must be finite and not negative")
+            betas = betas.new_tensor(
+                [[weight * _value("kl_schedule", schedule, now) for weight, schedule in pairs] for now in starts]
+            )
         return betas, factors
+
+
+def _value(name: str, schedule: Schedule, now: Progress) -> float:
+    """What a schedule gives, if it is a factor."""
+    value = schedule(now)
+    schedules.check_value(name, value)
+    return value
 
 
 def _orders(seeds: Sequence[int], epoch: int, rows: int) -> Tensor:
@@ -205,9 +217,10 @@ def _orders(seeds: Sequence[int], epoch: int, rows: int) -> Tensor:
     Torch's random state is then the one in which `bl.fit` with the last seed begins to draw noise.
     """
     orders: list[Tensor] = []
-    for seed in seeds:
-        torch.manual_seed(derived_seed(seed, epoch))
-        orders.append(torch.randperm(rows))
+    with TURN:
+        for seed in seeds:
+            torch.manual_seed(derived_seed(seed, epoch))
+            orders.append(torch.randperm(rows))
     return torch.stack(orders)
 
 
@@ -223,7 +236,11 @@ def _note_diverged(diverged: set[int], histories: Sequence[History], finite: Seq
 
 
 def _distinct(models: Sequence[nn.Module]) -> list[nn.Module]:
+    if isinstance(models, nn.Module | str | Mapping) or not isinstance(models, Iterable):
+        raise TypeError(f"`models` must be a list of networks, got {type(models).__name__}: pass e.g. [model, other]")
     models = list(models)
+    for index, model in enumerate(models):
+        check_network(model, "train", f"models[{index}]")
     if not models:
         raise ValueError("`models` is empty: pass at least one network")
     parameters = [id(parameter) for model in models for parameter in set(model.parameters())]

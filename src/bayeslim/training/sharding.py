@@ -16,6 +16,7 @@ from bayeslim.estimators import moments, taylor_moments
 from bayeslim.layers.attention import TransformerEncoderLayer
 from bayeslim.layers.base import BayesLayer
 from bayeslim.layers.recurrent import GRU, LSTM
+from bayeslim.network_argument import check_network
 from bayeslim.optim.injection import Sampler
 from bayeslim.predictive.inputs import device_of
 from bayeslim.pruning.sparsity import named_sparsity
@@ -65,6 +66,7 @@ def shard_(
         >>> model = shard_(bl.bayesianize_(vit_s16()), device="cuda")
         >>> history = bl.fit(model, (x, y), likelihood=bl.Categorical(), epochs=10)
     """
+    check_network(model, "shard")
     if is_sharded(model):
         raise ValueError("`model` is sharded already: call shard_ once, after the last conversion")
     ranks, place = join(), device_of(model) if device is None else torch.device(device)
@@ -124,6 +126,7 @@ def unsharded(model: nn.Module) -> Iterator[None]:
         >>> with unsharded(model):
         ...     prediction = bl.predict(model, x, samples=50)
     """
+    check_network(model, "gather")
     units: list[Any] = [module for module in model.modules() if hasattr(module, "reshard")]
     try:
         for unit in units:
@@ -161,6 +164,7 @@ def full_state(model: nn.Module) -> dict[str, Tensor]:
         ...     plain.load_state_dict(state)
         ...     bl.save(plain, "net.safetensors")
     """
+    check_network(model, "gather")
     return whole(model.state_dict())
 
 

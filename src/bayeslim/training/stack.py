@@ -136,7 +136,7 @@ class Stack:
 
 
 class StackStepper:
-    """Adam on the stack of all members, and the sums of their losses over an epoch.
+    """Adam on the stack of all members, and the sums of their losses over the rows of an epoch.
 
     On CUDA each kind of step (size of the batch, KL on or off, phase) becomes one CUDA graph after its first runs.
 
@@ -176,7 +176,7 @@ class StackStepper:
         allow_plain_steps_(self.optimizer)
         self.beta = torch.zeros(len(lr), device=x.device)
         self.sums = torch.zeros(4, len(lr), dtype=torch.float64, device=x.device)
-        self.count = 0
+        self.rows = 0
         self.steps: dict[Any, tuple[Tensor, Replayed]] = {}
 
     def step(self, rows: Tensor, beta: Tensor, lr_factor: Tensor, *, kl: bool = True, phase: str = "bayes") -> None:
@@ -199,21 +199,21 @@ class StackStepper:
         torch.mul(self.base_lrs, lr_factor, out=self.lrs)
         with single_rows_explained():
             update()
-        self.count += 1
+        self.rows += rows.shape[1]
 
     def epoch_summary(self) -> list[dict[str, float]]:
         """Each member's averages of energy (the loss), nll and kl since the last call.
 
-        Where no step of a member needed the KL it is that of now.
+        A batch counts by its rows. Where no step of a member needed the KL it is that of now.
         """
         *sums, with_kl = self.sums.tolist()
         found: list[dict[str, float]] = []
-        for member, energy, nll, divergence, steps in zip(self.stack.members, *sums, with_kl, strict=True):
+        for member, energy, nll, divergence, rows in zip(self.stack.members, *sums, with_kl, strict=True):
             with torch.no_grad():
-                average = divergence / steps if steps else current_kl(member.model).item()
-            found.append({"energy": energy / self.count, "nll": nll / self.count, "kl": average})
+                average = divergence / rows if rows else current_kl(member.model).item()
+            found.append({"energy": energy / self.rows, "nll": nll / self.rows, "kl": average})
         self.sums.zero_()
-        self.count = 0
+        self.rows = 0
         return found
 
     def release_(self) -> None:
@@ -226,7 +226,7 @@ class StackStepper:
         self.optimizer.step()
         needed = (self.beta > 0) & kl
         divergence = result.kl.masked_fill(~needed, 0)
-        self.sums.add_(torch.stack([result.loss, result.nll, divergence, needed]))
+        self.sums.add_(torch.stack([result.loss, result.nll, divergence, needed]), alpha=rows.shape[1])
 
 
 def check_alike(models: Sequence[nn.Module]) -> None:

@@ -16,6 +16,7 @@ from bayeslim.divergence import is_sharded
 from bayeslim.kl import kl as current_kl
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.predictive.inputs import device_of
+from bayeslim.schedules import check_value
 from bayeslim.training.batches import Batch, single_rows_explained
 from bayeslim.training.compiling import compiled
 from bayeslim.training.elbo import KLScaling, Nelbo, nelbo
@@ -56,7 +57,7 @@ class Stepper:
         if self.sharded:
             check_sharded(self.model, self.optimizer, self.autocast, compile=self.compile)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.autocast == torch.float16)
-        self.seen: list[Nelbo] = []
+        self.seen: list[tuple[Nelbo, int]] = []  # with the rows of the batch, over all ranks
         self.beta, self.last_beta = torch.zeros((), device=self.device), 0.0
         self.updates = ReplayedUpdates(self._updated, self.device)
         if self.cuda_graph:
@@ -75,15 +76,20 @@ class Stepper:
         self.objective = self.ranks.parallel(alone, self.model, self.likelihood)
 
     def step(self, batches: Sequence[Batch], beta: float, lr_factor: float) -> None:
-        """Update the parameters once; several batches accumulate into one step.
+        """Update the parameters once; several batches accumulate into one step, that of all their rows at once.
 
         Raises:
             FloatingPointError: if the loss is not finite; the parameters are then as they were.
             ValueError: if a schedule gave a value that is negative or not finite.
+            TypeError: if it gave no number.
         """
-        for name, value in (("kl_schedule", beta), ("lr_schedule", lr_factor)):
-            if not 0 <= value < math.inf:
-                raise ValueError(f"`{name}` gave {value}: it must be finite and not negative")
+        try:
+            sound = 0 <= beta < math.inf and 0 <= lr_factor < math.inf
+        except (TypeError, ValueError, RuntimeError):
+            sound = False
+        if not sound:
+            check_value("kl_schedule", beta)
+            check_value("lr_schedule", lr_factor)
         for group, lr in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(lr * lr_factor)
@@ -92,49 +98,57 @@ class Stepper:
         if beta != self.last_beta:
             self.beta.fill_(beta)
             self.last_beta = beta
+        rows = [self._rows(batch) for batch in batches]
         if self.cuda_graph:
-            self.seen += [
-                Nelbo(*parts.unbind()) for parts in self.updates([(x, y) for x, y, *_ in batches], kl=beta != 0)
-            ]
+            losses = self.updates([(x, y) for x, y, *_ in batches], kl=beta != 0)
+            self.seen += zip((Nelbo(*parts.unbind()) for parts in losses), rows, strict=True)
             self._look(len(batches))
         else:
-            self.seen += self._gradients(batches, kl=beta != 0)
+            self.seen += zip(self._gradients(batches, rows, kl=beta != 0), rows, strict=True)
             self._look(len(batches))
             self._apply()
 
     def epoch_summary(self) -> dict[str, Any]:
         """Averages since the last call of energy (the loss), nll and kl; the last beta and learning rate.
 
-        Where no step needed the KL it is that of now.
+        A batch counts by its rows. Where no step needed the KL it is that of now.
 
         Raises:
             FloatingPointError: if a loss or a parameter is not finite.
         """
-        losses, nlls, divergences, _ = (torch.stack(column).double() for column in zip(*self.seen, strict=True))
+        parts, rows = zip(*self.seen, strict=True)
+        losses, nlls, divergences, _ = (torch.stack(column).double() for column in zip(*parts, strict=True))
+        weight = torch.tensor(rows, dtype=torch.float64, device=self.device)
+        known = ~divergences.isnan()
         with torch.no_grad():
-            divergence = current_kl(self.model) if divergences.isnan().all() else divergences.nanmean()
-        energy, nll, divergence = self.ranks.means([part.item() for part in (losses.mean(), nlls.mean(), divergence)])
+            divergence = _average(divergences[known], weight[known]) if known.any() else current_kl(self.model)
+        found = _average(losses, weight), _average(nlls, weight), divergence
+        energy, nll, divergence = self.ranks.means([part.item() for part in found])
         if not math.isfinite(energy):
             self._check_losses(0)
         self._check_parameters()
-        last = self.seen[-1]
+        last = parts[-1]
         self.seen = []
         self.updates.forget()  # between epochs pruning, estimators or the phase may change what a step does
         beta, lr = last.beta.item(), float(self.optimizer.param_groups[0]["lr"])
         return {"energy": energy, "nll": nll, "kl": divergence, "beta": beta, "lr": lr}
 
-    def _gradients(self, batches: Sequence[Batch], *, kl: bool) -> list[Nelbo]:
-        """Give the parameters the gradient of the mean loss of the batches; return their losses."""
+    def _rows(self, batch: Batch) -> int:
+        """Of a batch over all ranks; where it does not say so, all have as many as this one."""
+        return batch[3] if len(batch) == 4 else self.ranks.count * len(batch[1])
+
+    def _gradients(self, batches: Sequence[Batch], rows: Sequence[int], *, kl: bool) -> list[Nelbo]:
+        """Give the parameters the gradient of the loss on all rows of the batches; return the loss of each."""
         for parameter in self.parameters:
             parameter.grad = None
         results: list[Nelbo] = []
-        for x, y, *weight in batches:
+        for (x, y, *weight), own in zip(batches, rows, strict=True):
             autocast = torch.autocast(self.device.type, self.autocast) if self.autocast else nullcontext()
             with single_rows_explained(), autocast:
                 # A tensor keeps one compiled graph for every value; a plain 0 leaves the KL out of the graph.
                 result: Nelbo = self.objective(x, y, beta=self.beta if kl else 0.0, with_kl=kl)
-            result = weighted(result, *weight) if weight else result
-            loss = result.loss if len(batches) == 1 else result.loss / len(batches)
+            result = weighted(result, weight[0]) if weight else result
+            loss = result.loss if len(batches) == 1 else result.loss / (sum(rows) / max(own, 1))
             self.scaler.scale(loss).backward()
             results.append(Nelbo(*(part.detach() for part in result)))
         if self.sharded:
@@ -152,7 +166,7 @@ class Stepper:
 
     def _updated(self, batches: Sequence[Batch], *, kl: bool) -> Tensor:
         """Both, and the losses as one tensor (batches, parts)."""
-        results = self._gradients(batches, kl=kl)
+        results = self._gradients(batches, [self._rows(batch) for batch in batches], kl=kl)
         self._apply()
         return torch.stack([torch.stack([part.double() for part in result]) for result in results])
 
@@ -163,7 +177,7 @@ class Stepper:
 
     def _check_losses(self, start: int) -> None:
         """Raise if a loss since batch `start` of the epoch is not finite, and name the term to blame."""
-        for number, part in enumerate(self.seen[start:], start + 1):
+        for number, (part, _) in enumerate(self.seen[start:], start + 1):
             if math.isfinite(part.loss.item()):
                 continue
             nll, divergence = part.nll.item(), part.kl.item()
@@ -187,6 +201,10 @@ class Stepper:
                     f"the parameter {name} is no longer finite although the loss was: its gradient "
                     "overflowed; lower `lr` or set clip_norm=1.0"
                 )
+
+
+def _average(values: Tensor, weight: Tensor) -> Tensor:
+    return (values * weight).sum() / weight.sum()
 
 
 def _make_capturable_(optimizer: torch.optim.Optimizer, device: torch.device, autocast: torch.dtype | None) -> None:
