@@ -8,8 +8,10 @@ from sklearn.utils.estimator_checks import check_estimator, parametrize_with_che
 
 from bayeslim.sklearn import BayesianMLPClassifier, BayesianMLPRegressor
 
+SHORT: dict[str, Any] = {"max_iter": 8, "learning_rate": 0.05, "hidden_layer_sizes": (20,), "n_samples": 50}
 
-@parametrize_with_checks([BayesianMLPClassifier(max_iter=30), BayesianMLPRegressor(max_iter=30)])
+
+@parametrize_with_checks([BayesianMLPClassifier(**SHORT), BayesianMLPRegressor(**SHORT)])
 def test_contract_of_scikit_learn(estimator: Any, check: Callable[[Any], None]) -> None:
     check(estimator)
 

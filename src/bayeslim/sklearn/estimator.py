@@ -11,21 +11,23 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import train_test_split
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import nn
 
 from bayeslim import methods, schedules
+from bayeslim.counts import check_counts
 from bayeslim.likelihoods.base import Likelihood, likelihood_of, remember_likelihood_
 from bayeslim.masks import mask_of
+from bayeslim.named_models import resolved_device
 from bayeslim.predictive import Prediction, predict
 from bayeslim.pruning import compact, prune_, prune_curve
 from bayeslim.pruning.prune import bayes_layers
 from bayeslim.randomness import seeded
-from bayeslim.sklearn.draws import drawn_networks
-from bayeslim.sklearn.parameters import check_parameters, widths
-from bayeslim.sklearn.weighted import Examples, merged
+from bayeslim.sklearn.draws import Draws, drawn_networks
+from bayeslim.sklearn.parameters import check_parameters, check_same_network, network_parameters, widths
+from bayeslim.sklearn.scaling import Scaling
+from bayeslim.sklearn.weighted import Examples, checked_mean, merged
 from bayeslim.training import fit as train
 
 __all__ = ["FLOATS", "BayesianMLP"]
@@ -39,6 +41,8 @@ class BayesianMLP(BaseEstimator, ABC):
 
     n_features_in_: int
     feature_names_in_: NDArray[Any]
+    network_advice = "the network that it has fitted, estimator.model_"
+    """What to pass where a network is wanted, see `check_network`."""
 
     def __init__(
         self,
@@ -100,7 +104,11 @@ class BayesianMLP(BaseEstimator, ABC):
         """A fresh likelihood, and how many outputs of the network it takes."""
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        r"""Fit the posterior: minimise `(sum_i w_i E_q[-ln p(y_i | x_i, W)] + kl_weight KL(q || p)) / sum_i w_i`.
+        r"""Fit the posterior: minimise `(sum_i w_i E_q[-ln p(y_i | x_i, W)] + beta KL(q || p)) / sum_i w_i`.
+
+        `beta` grows from 0 to `kl_weight` over the first `kl_warmup` of the epochs and stays there; in the last epoch
+        it is `kl_weight` always. The noise of a regression is learned with `q`. With `early_stopping` the posterior
+        that is kept is that of the best epoch, whatever its `beta`.
 
         Args:
             X: (n, features), finite numbers.
@@ -118,6 +126,8 @@ class BayesianMLP(BaseEstimator, ABC):
         """
         check_parameters(self)
         again = self.warm_start and hasattr(self, "model_")
+        if again:
+            check_same_network(self, self._built)
         X, y = self._checked(X, y, again)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         used = weight > 0
@@ -168,13 +178,19 @@ class BayesianMLP(BaseEstimator, ABC):
         prune_(self.model_, threshold=threshold)
         first = next(self.model_.parameters())
         self.model_ = compact(self.model_, first.new_zeros(1, self.n_features_in_), fold="exact")
-        self.sparsity_ = 1 - _weights(self.model_) / self._fitted_weights
+        self.sparsity_, self._draws = 1 - _weights(self.model_) / self._fitted_weights, Draws()
         return self
+
+    @property
+    def _anew(self) -> str:
+        """What to do about data that the fitted network cannot take, for messages."""
+        return "fit anew with warm_start=False" if self.warm_start else "fit a new estimator"
 
     def _learn_scales(self, examples: Examples) -> None:
         """Note mean and deviation of the inputs."""
-        self._scaler = StandardScaler(with_mean=self.standardise, with_std=self.standardise)
-        self._scaler.fit(examples.x, sample_weight=examples.weight)
+        self._x_scaling = (
+            Scaling.learned(examples.x, examples.weight) if self.standardise else Scaling.none(examples.x.shape[1])
+        )
 
     def _train(self, examples: Examples, again: bool) -> None:
         """Build the network unless there is one, and train it."""
@@ -189,12 +205,13 @@ class BayesianMLP(BaseEstimator, ABC):
             with seeded(seed):
                 self.model_ = methods.mlp(sizes, self.activation, method=self.method).to(dtype)
             self._seed, self._fitted_weights = seed, _weights(self.model_)
-            self.sparsity_, self.loss_curve_ = 0.0, []
+            self.sparsity_, self.loss_curve_, self._built = 0.0, [], network_parameters(self)
+        self._draws = Draws()
         validation = None
         if self.early_stopping:
             examples, validation = self._split(examples, seed)
-        mean_weight = examples.weight.mean()
-        ramp = 0 if again else round(self.kl_warmup * self.max_iter)
+        mean_weight = checked_mean(examples.weight, self.kl_weight)
+        ramp = 0 if again else min(round(self.kl_warmup * self.max_iter), self.max_iter - 1)
         history = train(
             self.model_,
             (examples.x, np.column_stack([examples.y, examples.weight / mean_weight])),
@@ -207,7 +224,7 @@ class BayesianMLP(BaseEstimator, ABC):
             validation=validation,
             patience=int(self.n_iter_no_change) if self.early_stopping else None,
             seed=seed,
-            device=self.device,
+            device=resolved_device(self.device),
             progress=self.verbose,
         )
         plain, _ = self._likelihood(weighted=False)
@@ -230,17 +247,23 @@ class BayesianMLP(BaseEstimator, ABC):
     def _predicted(self, X: ArrayLike) -> Prediction:
         """The prediction of the networks that belong to this fit."""
         check_is_fitted(self)
-        return self._drawn(X, int(self.n_samples), self._seed)
+        (samples,) = check_counts(n_samples=self.n_samples)
+        x = self._inputs(X)
+        return predict(self._draws.networks(self.model_, samples, self._seed), x, keep_samples=False)
 
-    def _drawn(self, X: ArrayLike, samples: int, seed: int, keep: bool = False) -> Prediction:
-        """Predict with networks drawn from the posterior, the same ones for all rows."""
+    def _sampled(self, X: ArrayLike, n_samples: int, seed: int) -> Prediction:
+        """The prediction of other networks, and what each of them says."""
         check_is_fitted(self)
-        inputs: Any = X
-        x: Any = validate_data(self, inputs, dtype=FLOATS, reset=False)
-        return predict(drawn_networks(self.model_, samples, seed), self._scaled(x), keep_samples=keep)
+        (n_samples,) = check_counts(n_samples=n_samples)
+        x = self._inputs(X)
+        return predict(drawn_networks(self.model_, n_samples, seed), x, keep_samples=True)
 
-    def _scaled(self, x: NDArray[Any]) -> NDArray[Any]:
-        return np.asarray(self._scaler.transform(x))
+    def _inputs(self, X: Any) -> NDArray[Any]:
+        """Valid inputs as the network sees them."""
+        return self._scaled(validate_data(self, X, dtype=FLOATS, reset=False))
+
+    def _scaled(self, x: Any) -> NDArray[Any]:
+        return self._x_scaling.scaled("X", x)
 
 
 def _weights(model: nn.Module) -> int:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
 
-__all__ = ["check_parameters", "widths"]
+from bayeslim.named_models import resolved_device
+
+__all__ = ["check_parameters", "check_same_network", "network_parameters", "widths"]
 
 COUNTS = ("max_iter", "batch_size", "n_samples", "n_iter_no_change")
 RANGES: dict[str, tuple[str, str]] = {
@@ -38,6 +40,32 @@ def check_parameters(estimator: Any) -> None:
         if not fits or (value == low and allowed[0] == "(") or (value == high and allowed[-1] == ")"):
             raise ValueError(f"`{name}` must lie in {allowed}, got {value!r}: pass e.g. {example}")
     widths(estimator.hidden_layer_sizes)
+    resolved_device(estimator.device, "`device`")
+
+
+def network_parameters(estimator: Any) -> dict[str, Any]:
+    """The parameters that are settled once the network is built."""
+    fixed = {name: getattr(estimator, name) for name in ("activation", "method", "standardise")}
+    return {"hidden_layer_sizes": tuple(widths(estimator.hidden_layer_sizes))} | fixed
+
+
+def check_same_network(estimator: Any, built: dict[str, Any]) -> None:
+    """Raise ValueError if parameters are no longer those with which the network was built that training goes on with.
+
+    Args:
+        estimator: with `warm_start`.
+        built: its `network_parameters` of then.
+    """
+    changed = [
+        f"{name}={value!r} (it was {built[name]!r})"
+        for name, value in network_parameters(estimator).items()
+        if value != built[name]
+    ]
+    if changed:
+        raise ValueError(
+            f"`warm_start` goes on with the fitted network, which does not fit {', '.join(changed)}: set the old "
+            "parameters again, or warm_start=False to build a new network"
+        )
 
 
 def widths(hidden_layer_sizes: Any) -> list[int]:

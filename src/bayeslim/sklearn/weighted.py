@@ -12,7 +12,10 @@ from torch import Tensor
 from bayeslim.gaussian import Gaussian as GaussianOutput
 from bayeslim.likelihoods import Categorical, Gaussian
 
-__all__ = ["Examples", "WeightedCategorical", "WeightedGaussian", "merged"]
+__all__ = ["Examples", "WeightedCategorical", "WeightedGaussian", "checked_mean", "merged"]
+
+MOST = 1e15
+"""The most that the KL may count beside a row of mean weight; beyond, the data are lost in rounding."""
 
 
 class Examples(NamedTuple):
@@ -44,6 +47,26 @@ def merged(x: NDArray[Any], y: NDArray[Any], weight: NDArray[Any]) -> Examples:
     rows, index = np.unique(np.hstack([x, y]), axis=0, return_inverse=True)
     features = x.shape[1]
     return Examples(rows[:, :features].astype(x.dtype), rows[:, features:], np.bincount(index.ravel(), weight))
+
+
+def checked_mean(weight: NDArray[Any], kl_weight: float) -> float:
+    """The mean weight, against which the KL counts.
+
+    Args:
+        weight: (rows,), above 0.
+        kl_weight: of the KL.
+
+    Raises:
+        ValueError: if it is so small or large that the data or the KL are nothing beside the other.
+    """
+    largest = float(weight.max())
+    mean = largest * float(np.mean(weight / largest))
+    if not np.isfinite(kl_weight / mean) or kl_weight / mean > MOST:
+        raise ValueError(
+            f"`sample_weight` has the mean {mean:.3g}, beside which the KL of `kl_weight`={kl_weight:.3g} leaves "
+            "nothing of the data: a weight of 1 is one row, so multiply the weights"
+        )
+    return mean
 
 
 class WeightedGaussian(Gaussian):
