@@ -56,6 +56,13 @@ def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         MOMENT_RULES.update(rules)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_is_called_in_a_sentence_is_there_after_the_import(page: Path) -> None:
+    """`bayeslim.runs.Run(...)` needs an import of its own, which the sentence must then name."""
+    for name in re.findall(r"`bayeslim\.(\w+)[\w.]*\(", page.read_text(encoding="utf-8")):
+        assert f"from bayeslim import {name} as {name}\n" in (ROOT / "src/bayeslim/__init__.pyi").read_text()
+
+
 def test_blocks_are_found_and_left_out_only_with_a_reason() -> None:
     text = "\n".join(
         [

@@ -9,7 +9,11 @@ PACKAGE = Path(__file__).parent.parent / "src" / "bayeslim"
 ORDER = [
     "suggestion",
     "plain_text",
+    "counts",
+    "network_argument",
+    "inference_mode",
     "train_config",
+    "turns",
     "randomness",
     "timing",
     "machine",

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from bayeslim import estimators, models
 from bayeslim.convert import bayesianize_
+from bayeslim.inference_mode import making_normal_tensors
 from bayeslim.layers.initial import he_normal
 from bayeslim.models.mlp import Activation
 from bayeslim.posteriors import KTied, MeanField, Multiplicative, PosteriorFactory, fan_in_mean_field
@@ -57,6 +58,7 @@ METHODS: dict[str, Method] = {
 """The methods by name. Any part can be replaced by an argument of `mlp` or `bayesianize_`."""
 
 
+@making_normal_tensors
 def mlp(
     sizes: Sequence[int],
     activations: Activation | Sequence[Activation] = "relu",

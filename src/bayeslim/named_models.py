@@ -128,8 +128,8 @@ def check_name(option: str, name: str, known: Iterable[str]) -> None:
         raise ValueError(f"{option} {name!r} is not known: {hint}Choose from {', '.join(names)}")
 
 
-def resolved_device(device: str) -> torch.device:
-    """The device that a name stands for; auto is an accelerator if there is one."""
+def resolved_device(device: str, option: str = "--device") -> torch.device:
+    """The device that a name stands for; auto is an accelerator if there is one. Messages name the `option`."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -137,7 +137,7 @@ def resolved_device(device: str) -> torch.device:
         torch.empty(1, device=chosen)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         first = str(error).splitlines()[0]
-        raise ValueError(f"--device {device!r} cannot be used ({first}): pass cpu") from error
+        raise ValueError(f"{option} {device!r} cannot be used ({first}): pass cpu") from error
     return chosen
 
 

@@ -2,13 +2,17 @@
 
 import json
 import runpy
+import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+
+from bayeslim.data.tables import read_table
 
 ROOT = Path(__file__).parent.parent.parent
 NOT_SCRIPTS = {
@@ -17,6 +21,8 @@ NOT_SCRIPTS = {
     *("fuzz_mutations.py", "fuzz_samples.py", "fuzz_worker.py"),
 }
 NEED_DATA = {"shrink.py", "sklearn_comparison.py"}
+CHECKED_ELSEWHERE = {"kill_training.py", "fuzz_files.py"}
+"""They are run, and their records judged, in `tests/fuzz/`."""
 QUICK = {
     "train_step.py": ["steps", "speeds"],
     "modes_in_turns.py": ["steps"],
@@ -28,13 +34,16 @@ QUICK = {
     "many_networks.py": ["steps"],
     "predict_memory.py": ["peaks", "growth"],
     "ranks.py": ["examples_per_second", "speedup"],
-    "fuzz_files.py": ["total", "kinds"],
-    "kill_training.py": ["kills", "runs", "full_disk"],
 }
+FEWER = {"predict_memory.py": ["--formats", "csv"]}
+"""Options that leave out repetitions, each of which starts a process."""
+LAUNCHES = {"ranks.py"}
+"""Those that start torchrun: slow, with a test of their parts beside."""
 
 
 def test_every_script_is_listed() -> None:
-    assert {file.name for file in (ROOT / "benchmarks").glob("*.py")} == set(QUICK) | NOT_SCRIPTS | NEED_DATA
+    listed = set(QUICK) | NOT_SCRIPTS | NEED_DATA | CHECKED_ELSEWHERE
+    assert {file.name for file in (ROOT / "benchmarks").glob("*.py")} == listed
 
 
 def run(name: str, out: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> dict[str, Any]:
@@ -49,13 +58,56 @@ def run(name: str, out: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) 
     return json.loads(out.read_text())
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LAUNCHES else []) for name in QUICK]
+)
 def test_quick_form_writes_a_record(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = run(name, tmp_path / "new" / "record.json", monkeypatch)
-    assert record["command"] == f"python benchmarks/{name} --quick"
-    threads = 1 if name == "kill_training.py" else torch.get_num_threads()
-    assert record["device"] == "cpu" and record["threads"] == threads
+    options = FEWER.get(name, [])
+    record = run(name, tmp_path / "new" / "record.json", monkeypatch, *options)
+    assert record["command"] == " ".join([f"python benchmarks/{name} --quick", *options])
+    assert record["device"] == "cpu" and record["threads"] == torch.get_num_threads()
     assert all(record[key] for key in QUICK[name])
+
+
+def test_ranks_are_launched_and_compared_with_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each launch by this process, as the only rank; the speeds that it finds are then given by hand."""
+    launched: list[list[str]] = []
+
+    def launch(command: list[str], **options: Any) -> None:
+        launched.append(command)
+        script = command.index(str(ROOT / "benchmarks" / "ranks.py"))
+        with monkeypatch.context() as typed:
+            typed.setattr(sys, "argv", command[script:])
+            runpy.run_path(command[script], run_name="__main__")
+        file = Path(command[command.index("--worker") + 1])
+        (speed,) = json.loads(file.read_text()).values()
+        assert speed > 0
+        file.write_text(json.dumps({"128": 100.0 * len(launched) ** 0.5}))
+
+    monkeypatch.setattr(subprocess, "run", launch)
+    record = run("ranks.py", tmp_path / "record.json", monkeypatch)
+    assert record["command"] == "python benchmarks/ranks.py --quick" and record["device"] == "cpu"
+    assert [command[1:6] for command in launched] == [
+        ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", count] for count in ("1", "2")
+    ]
+    assert record["examples_per_second"] == {"1": {"128": 100.0}, "2": {"128": 100 * 2**0.5}}
+    assert record["speedup"] == {"1": {"128": 1.0}, "2": {"128": pytest.approx(2**0.5)}}
+
+
+@pytest.mark.parametrize("kind", ["csv", "npy", "parquet"])
+def test_files_of_any_length_repeat_their_rows(kind: str, tmp_path: Path) -> None:
+    """As `bayeslim predict` reads them, whose memory is measured."""
+    predict_memory: Any = import_module("predict_memory")
+    block = np.arange(12, dtype=np.float32).reshape(3, 4) / 8
+    write, answered = predict_memory.FORMATS[kind]
+    write(tmp_path / f"input.{kind}", block, 2)
+    assert answered == {"npy": "npz"}.get(kind, kind)
+    if kind == "npy":
+        found = np.load(tmp_path / "input.npy")
+    else:
+        rows = read_table(tmp_path / f"input.{kind}")
+        found = np.array([[float(cell) for cell in rows.columns[name]] for name in predict_memory.COLUMNS]).T
+    np.testing.assert_array_equal(found, np.tile(block, (2, 1)))
 
 
 @pytest.mark.slow

@@ -147,15 +147,25 @@ def test_bad_inputs_leave_no_file(
     assert [file.name for file in tmp_path.iterdir()] == ["new.csv"]
 
 
-def test_numbers_that_overflow_are_named_by_workers_too(tmp_path: Path, capsys: Output, regression_run: Path) -> None:
+@pytest.mark.parametrize(
+    "how",
+    [
+        (),
+        ("--method", "moments"),
+        # Errors of workers, whose start takes seconds: test_a_bad_row_is_named_by_its_place_in_the_file has one too.
+        pytest.param(("--workers", "2"), marks=pytest.mark.slow),
+    ],
+)
+def test_numbers_that_overflow_are_named(
+    tmp_path: Path, capsys: Output, regression_run: Path, how: tuple[str, ...]
+) -> None:
     (tmp_path / "new.csv").write_text("size\n" + "50\n" * 9000 + "1e25\n")
     files = ["--input", str(tmp_path / "new.csv"), "--out", str(tmp_path / "out.csv"), "--samples", "2"]
-    for how in ([], ["--workers", "2"], ["--method", "moments"]):
-        assert main(["predict", str(regression_run), *files, *how]) == 1
-        error = capsys.readouterr().err
-        assert "data row 9001: the network overflows" in error and "unexpected" not in error
-        assert float(error.split("reach ")[1].split(",")[0]) == pytest.approx(2e23, rel=0.1)  # size: uniform in 30..200
-        assert [file.name for file in tmp_path.iterdir()] == ["new.csv"]
+    assert main(["predict", str(regression_run), *files, *how]) == 1
+    error = capsys.readouterr().err
+    assert "data row 9001: the network overflows" in error and "unexpected" not in error
+    assert float(error.split("reach ")[1].split(",")[0]) == pytest.approx(2e23, rel=0.1)  # size: uniform in 30..200
+    assert [file.name for file in tmp_path.iterdir()] == ["new.csv"]
 
 
 def test_outputs_are_not_replaced_unasked(tmp_path: Path, capsys: Output, classes_run: Path) -> None:

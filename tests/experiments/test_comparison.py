@@ -6,59 +6,21 @@ import dataclasses
 import functools
 import importlib.util
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-import bayeslim as bl
 from bayeslim.experiments.comparison import Config, judge, methods
 from bayeslim.experiments.comparison import command as comparison
-from bayeslim.experiments.comparison.data import Case, likelihood_for, parts
-from bayeslim.experiments.comparison.judge import judged, validation_nll
 from bayeslim.experiments.comparison.methods import METHODS, Outcome
 from bayeslim.experiments.comparison.table import table
-from bayeslim.experiments.comparison.training import Job, by_sampler, network, train_side_by_side
-from bayeslim.likelihoods import Gaussian, likelihood_of, remember_likelihood_
-from bayeslim.predictive import Snapshots
+from bayeslim.experiments.comparison.training import Job
 from bayeslim.timing import Timing
+from experiments.comparison_cases import CONFIG, TRIED, classes, regression
 
-TRIED = ("map", "mc-dropout", "ensemble", "graves", "ard", "vdp", "cvadam", "sghmc", "dfp")
-CONFIG = Config(
-    ("made",),
-    TRIED,
-    (0, 1),
-    hidden=(10,),
-    epochs=8,
-    batch_size=20,
-    lr=2e-2,
-    members=2,
-    samples=8,
-    per_cycle=2,
-    rounds=3,
-)
 COMMON = {"data", "method", "seed", "seconds", "nll", "single", "sparsity", "bytes", "slim_bytes"}
-
-
-def regression(seed: int) -> Case:
-    """A noisy line in three inputs, standardised targets, whose unit is 3."""
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(240, 3, generator=generator)
-    y = 0.9 * x[:, :1] + 0.3 * torch.randn(240, 1, generator=generator)
-    return Case(seed, (x[:200], y[:200]), (x[200:], y[200:]), unit=3.0)
-
-
-def classes(seeds: tuple[int, ...]) -> list[Case]:
-    """Two clouds, and outliers that lie between them."""
-    generator = torch.Generator().manual_seed(0)
-    y = torch.arange(240) % 2
-    x = torch.randn(240, 3, generator=generator) + 4 * (y[:, None] - 0.5)
-    strange = 0.1 * torch.randn(30, 3, generator=generator)
-    train, test = (x[:200], y[:200]), (x[200:], y[200:])
-    return [Case(seed, train, test, strange) for seed in seeds]
 
 
 @pytest.fixture(scope="module")
@@ -113,116 +75,12 @@ def test_sizes(record: dict[str, Any]) -> None:
     assert found["graves"]["bytes"] > found["map"]["bytes"]
 
 
-@pytest.mark.parametrize("name", sorted(METHODS.keys() - {*TRIED, "laplace"}))
-def test_the_other_methods_run(name: str) -> None:
-    method, config = METHODS[name], dataclasses.replace(CONFIG, epochs=2)
-    jobs = [Job(regression(seed).train, method.grid[0], seed) for seed in (0, 1)]
-    for outcome, seed in zip(method.train(config, jobs), (0, 1), strict=True):
-        assert outcome is not None
-        scores = judged(config, method, outcome, regression(seed))
-        assert scores is not None and all(math.isfinite(value) for value in scores.values())
-    method.step(config, jobs[0])()
-
-
-@pytest.mark.parametrize("name", ["map", "mc-dropout", "ensemble", "ard", "vdp", "sghmc", "dfp"])
-def test_classes_and_outliers(name: str) -> None:
-    method, cases = METHODS[name], classes((0, 1))
-    outcomes = method.train(CONFIG, [Job(case.train, method.grid[-1], case.seed) for case in cases])
-    for case, outcome in zip(cases, outcomes, strict=True):
-        assert outcome is not None
-        scores = judged(CONFIG, method, outcome, case)
-        assert scores is not None
-        assert scores["accuracy"] > 0.9 and scores["single"] > 0.9 and scores["ood_auroc"] > 0.9, scores
-        assert {"nll", "ece", "brier"} <= set(scores)
-
-
 def test_images_choose_by_the_first_seed() -> None:
     cases = classes((0, 1, 2))
-    config = dataclasses.replace(CONFIG, methods=("graves",), seeds=(0, 1, 2), sets=("clouds",))
+    config = dataclasses.replace(CONFIG, methods=("graves",), seeds=(0, 1, 2), sets=("clouds",), epochs=2)
     runs = comparison.run(config, {"clouds": cases})["runs"]
     assert len({run["KL weight"] for run in runs}) == 1
     assert ["validation_nll" in run for run in runs] == [True, False, False]
-
-
-def test_splits_side_by_side_train_as_alone() -> None:
-    jobs = [Job(regression(seed).train, 1.0, seed) for seed in (0, 1)]
-
-    def trained(own: list[Job]) -> list[nn.Sequential]:
-        models = [network(CONFIG, job, estimator=bl.mean_only) for job in own]
-        train_side_by_side(CONFIG, models, own, [job.value for job in own])
-        return models
-
-    together, alone = trained(jobs), [*trained(jobs[:1]), *trained(jobs[1:])]
-    for left, right in zip(together, alone, strict=True):
-        for name, value in left.state_dict().items():
-            torch.testing.assert_close(value, right.state_dict()[name], rtol=1e-3, atol=1e-4)
-        noises = [likelihood_of(model).state_dict()["log_noise"] for model in (left, right)]
-        torch.testing.assert_close(*noises, rtol=1e-3, atol=1e-4)
-
-
-def test_map_is_ridge_regression() -> None:
-    """A linear network: `w = (X'X + value noise^2 I)^-1 X'y`, columns centred, `noise^2` the mean squared residual."""
-    x, y = regression(0).train
-    config = dataclasses.replace(CONFIG, hidden=(), epochs=250, batch_size=200, lr=0.1)
-    values = (1.0, 100.0)
-    outcomes = METHODS["map"].train(config, [Job((x, y), value, 0) for value in values])
-    for value, outcome in zip(values, outcomes, strict=True):
-        assert outcome is not None and isinstance(outcome.whole, nn.Sequential)
-        layer = outcome.whole[0]
-        assert isinstance(layer, nn.Linear)
-        likelihood = likelihood_of(outcome.whole)
-        assert isinstance(likelihood, Gaussian)
-        noise = likelihood.log_noise.mul(2).exp()
-        assert noise.item() == pytest.approx((y - layer(x)).square().mean().item(), rel=0.01)
-        inputs, targets = x - x.mean(0), y - y.mean(0)
-        exact = torch.linalg.solve(inputs.T @ inputs + value * noise * torch.eye(3), inputs.T @ targets)
-        torch.testing.assert_close(layer.weight, exact.T, rtol=0.01, atol=2e-3)
-
-
-def test_ensemble_has_the_mean_noise_variance() -> None:
-    (outcome,) = METHODS["ensemble"].train(CONFIG, [Job(regression(0).train, 1.0, 0)])
-    assert outcome is not None and isinstance(outcome.whole, Snapshots) and len(outcome.whole) == 2
-    assert not torch.equal(outcome.whole[0]["0.weight"], outcome.whole[1]["0.weight"])
-    first, second = nn.Linear(3, 1), nn.Linear(3, 1)
-    remember_likelihood_(first, Gaussian(1.0))
-    remember_likelihood_(second, Gaussian(3.0))
-    joined = likelihood_of(methods._joined([first, second]).model)
-    assert isinstance(joined, Gaussian)
-    assert joined.log_noise.exp().item() == pytest.approx(math.sqrt(5.0))
-
-
-def constant(value: float, noise: float) -> nn.Sequential:
-    """A network that predicts N(value, noise^2) everywhere."""
-    model = nn.Sequential(nn.Linear(3, 1))
-    layer = model[0]
-    assert isinstance(layer, nn.Linear)
-    with torch.no_grad():
-        layer.weight.zero_()
-        layer.bias.fill_(value)
-    remember_likelihood_(model, Gaussian(noise))
-    return model
-
-
-def test_scores_are_in_the_original_unit() -> None:
-    x, y = torch.zeros(2, 3), torch.tensor([[1.0], [-1.0]])
-    model = constant(0.0, 0.5)
-    scores = judged(CONFIG, METHODS["map"], Outcome(model, model), Case(0, (x, y), (x, y), unit=3.0))
-    assert scores is not None
-    assert scores["rmse"] == scores["single"] == pytest.approx(3.0)
-    density = torch.distributions.Normal(0.0, 1.5).log_prob(3 * y)
-    assert scores["nll"] == pytest.approx(-density.mean().item(), rel=1e-5)
-    assert scores["coverage95"] == 0
-
-
-def test_what_diverged_is_said() -> None:
-    model = constant(math.inf, 1.0)
-    case = regression(0)
-    outcome = Outcome(model, model)
-    assert judged(CONFIG, METHODS["map"], outcome, case) is None
-    assert validation_nll(CONFIG, METHODS["map"], outcome, case.test) == math.inf
-    assert validation_nll(CONFIG, METHODS["map"], None, case.test) == math.inf
-    wild = dataclasses.replace(CONFIG, clip_norm=1e30)
-    assert by_sampler(wild, Job(case.train, 1e6, 0), "sghmc") is None
 
 
 def test_a_diverged_method_stays_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,30 +90,6 @@ def test_a_diverged_method_stays_in_the_table(monkeypatch: pytest.MonkeyPatch) -
     assert found["runs"][0]["skipped"] == "diverged"
     assert found["runs"][0]["validation_nll"] == {"0.1": None, "1.0": None}
     assert "| map | 0 | diverged |" in table(found)
-
-
-def test_parts_are_a_partition() -> None:
-    case = regression(3)
-    (x, _), (held, _) = parts(case)
-    assert (len(x), len(held)) == (160, 40)
-    rows = {tuple(row) for row in torch.cat([x, held]).tolist()}
-    assert rows == {tuple(row) for row in case.train[0].tolist()}
-    assert torch.equal(parts(case)[1][0], held)
-    assert not torch.equal(parts(case._replace(seed=4))[1][0], held)
-
-
-def test_likelihoods() -> None:
-    assert isinstance(likelihood_for(regression(0).train), Gaussian)
-    assert isinstance(likelihood_for(classes((0,))[0].train), bl.Categorical)
-
-
-@pytest.mark.parametrize("name", ["ensemble", "cvadam", "dfp"])
-def test_timing_predicts_by_as_many_networks(name: str) -> None:
-    method, job = METHODS[name], Job(regression(0).train, METHODS[name].grid[0], 0)
-    (outcome,) = method.train(CONFIG, [job])
-    untrained = method.untrained(CONFIG, job)
-    assert outcome is not None and isinstance(outcome.whole, Snapshots) and isinstance(untrained, Snapshots)
-    assert len(outcome.whole) == len(untrained)
 
 
 def test_without_laplace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -307,33 +141,6 @@ def test_an_interrupted_run_keeps_what_was_finished(tmp_path: Path, monkeypatch:
     assert [run["method"] for run in json.loads(out.read_text())["runs"]] == ["map"]
 
 
-def row(data: str, method: str, seed: int, rmse: float, nll: float, coverage: float) -> dict[str, Any]:
-    sizes = {"sparsity": 0.25, "bytes": 2048, "slim_bytes": 1024, "single": rmse, "seconds": 1.0}
-    return {"data": data, "method": method, "seed": seed, "rmse": rmse, "nll": nll, "coverage95": coverage} | sizes
-
-
-def test_table_and_ranks() -> None:
-    runs = [
-        row("a", "map", 0, 1.0, 3.0, 0.80),
-        row("a", "map", 1, 3.0, 3.0, 0.80),
-        row("a", "ard", 0, 1.5, 2.0, 0.99),
-        row("b", "map", 0, 1.0, 1.0, 0.95),
-        row("b", "ard", 0, 2.0, 0.5, 0.90),
-        row("b", "vdp", 0, 0.1, 0.1, 0.95),
-    ]
-    text = table({"runs": runs, "costs": {"a": {"ard": {"train_ratio": 2.345, "predict_ratio": 10.0}}}})
-    assert "| map | 2 | 2 ± 1 | 3 ± 0 | 0.8 ± 0 | 2 ± 1 | 25 | 2 | 1 | - | - |" in text
-    assert "| ard | 1 | 1.5 | 2 | 0.99 | 1.5 | 25 | 2 | 1 | 2.35 | 10 |" in text
-    ranks = text.split("### Mean rank")[1]
-    assert "| map | 1.5 | 2 | 1.5 |" in ranks and "| ard | 1.5 | 1 | 1.5 |" in ranks
-    assert "vdp" not in ranks
-
-
-def test_sizes_are_plain_numbers() -> None:
-    runs = [row("a", "map", 0, 1.0, 3.0, 0.8) | {"bytes": 12_800_900, "slim_bytes": 534_222}]
-    assert "| 25 | 12501 | 521.7 |" in table({"runs": runs, "costs": {}})
-
-
 def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(comparison, "uci_cases", lambda name, splits, root, device: [regression(s) for s in splits])
     monkeypatch.setattr(comparison, "image_cases", lambda name, seeds, root, device: classes(seeds))
@@ -348,18 +155,6 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     comparison.main(["--merge", *map(str, files), "--out", str(both)])
     assert set(json.loads(both.read_text())["costs"]) == {"bostonHousing", "mnist"}
     assert "### mnist" in capsys.readouterr().out
-
-
-def test_merging_two_halves_of_the_methods() -> None:
-    config = {"sets": ["a"], "methods": ["map"], "seeds": [0], "epochs": 4}
-    halves = [
-        {"config": config, "costs": {"a": {"map": {"train_ratio": 1.0}}}, "runs": [1]},
-        {"config": config | {"methods": ["ard"]}, "costs": {"a": {"ard": {"train_ratio": 2.0}}}, "runs": [2]},
-    ]
-    joined = comparison.merged(halves)
-    assert joined["config"] == config | {"methods": ["map", "ard"]}
-    assert joined["costs"] == {"a": {"map": {"train_ratio": 1.0}, "ard": {"train_ratio": 2.0}}}
-    assert joined["runs"] == [1, 2] and halves[0]["runs"] == [1]
 
 
 def test_smaller_cuts_everything() -> None:

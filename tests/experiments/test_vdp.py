@@ -24,7 +24,7 @@ CONFIG = Config(
     batch_size=32,
     samples=4,
     fractions=(0.0, 0.9),
-    explained=4,
+    explained=2,
 )
 
 

@@ -1,10 +1,16 @@
 """Spoilt files load or are refused with a message; and what watches over that notices every fault."""
 
+import json
+import runpy
+import sys
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from fuzz.conftest import FOLDER
 
 
 @pytest.fixture
@@ -35,17 +41,23 @@ def test_planted_faults_are_noticed_and_files_repeat(worker: Any) -> None:
     assert worker.process is None  # the next file gets another one
 
 
-def check(count: int) -> None:
-    fuzz_files = import_module("fuzz_files")
-    found = fuzz_files.fuzz(list(fuzz_files.KINDS), 0, count, seed=7)
-    assert not found["failures"]
+def check(found: dict[str, Any], count: int) -> None:
+    assert not found["failures"] and set(found["kinds"]) == set(import_module("fuzz_files").KINDS)
+    assert found["files"] == count == sum(found["total"].values())
     assert found["total"]["loaded"] > count / 20 and found["total"]["refused"] > count / 2
 
 
-def test_spoilt_files_do_no_harm() -> None:
-    check(400)
+def test_spoilt_files_do_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the script, as the command line runs it."""
+    script, out = str(FOLDER / "fuzz_files.py"), tmp_path / "record.json"
+    monkeypatch.setattr(sys, "argv", [script, "--count", "400", "--seed", "7", "--out", str(out)])
+    runpy.run_path(script, run_name="__main__")
+    record = json.loads(out.read_text())
+    assert record["command"] == "python benchmarks/fuzz_files.py --count 400 --seed 7" and record["device"] == "cpu"
+    check(record, 400)
 
 
 @pytest.mark.slow
 def test_many_spoilt_files_do_no_harm() -> None:
-    check(10_000)
+    fuzz_files = import_module("fuzz_files")
+    check(fuzz_files.fuzz(list(fuzz_files.KINDS), 0, 10_000, seed=7), 10_000)

@@ -38,6 +38,8 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_five_kills_and_a_limit_on_files(record: dict[str, Any]) -> None:
     assert record["epochs"] == 20
+    assert record["command"] == "python benchmarks/kill_training.py --quick"
+    assert record["device"] == "cpu" and record["threads"] == 1
 
 
 def test_a_disk_without_room(record: dict[str, Any]) -> None:

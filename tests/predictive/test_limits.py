@@ -109,9 +109,9 @@ def test_streams_do_not_lose_digits_far_from_zero() -> None:
 @pytest.mark.parametrize(
     ("x", "options", "message"),
     [
-        (torch.zeros(2, 3), {"samples": 0}, "`samples` must be at least 1, got 0"),
+        (torch.zeros(2, 3), {"samples": 0}, "`samples` must be a positive integer, got 0"),
         (torch.zeros(2, 3), {"method": "median"}, "`method` must be one of 'sample', 'moments', .*got 'median'"),
-        (torch.zeros(2, 3), {"batch_size": 0}, "`batch_size` must be at least 1, got 0"),
+        (torch.zeros(2, 3), {"batch_size": 0}, "`batch_size` must be a positive integer, got 0"),
         (torch.zeros(2, 3), {"seed": -1}, "`seed` must be an integer"),
         (torch.zeros(2, 3), {"estimator": bl.moments}, "ask for moments by method='moments'"),
         (torch.zeros(2, 3), {"estimator": bl.flipout, "method": "mean"}, "`estimator` says how to draw samples"),

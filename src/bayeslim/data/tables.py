@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import importlib.util
 import re
@@ -32,6 +33,11 @@ TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".npy", ".npz")
 DELIMITERS = (",", ";", "\t", "|")
 GZIP = b"\x1f\x8b"
 """The first bytes of a gzip file."""
+MARKS = {
+    "utf-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
+    "utf-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
+}
+"""The first bytes of text in other encodings; those of UTF-32 begin with those of UTF-16, and come first."""
 _QUOTED = re.compile(r'(?<![^,;\t|])"(?:[^"]+|"")*"?')
 """A cell in quotes, perhaps over the end of the line."""
 BUFFER = 2**16
@@ -187,9 +193,12 @@ def _array_table(path: Path, x: NDArray[Any], y: NDArray[Any] | None) -> Table:
 
 
 def _csv_chunks(path: Path, rows: int) -> Iterator[Table]:
-    with path.open(newline="", encoding="utf-8-sig") as file:
+    encoding = _encoding(path)
+    with path.open(newline="", encoding=encoding) as file:
         try:
             first = file.readline(BUFFER)
+            if "\0" in first:
+                raise ValueError(f"{path} holds zeros between its letters, {_saved_as_utf8(path, 'utf-16le')}")
             if not first.strip():
                 raise ValueError(f"{path} is empty or begins with an empty line: the first line must name the columns")
             delimiter = max(DELIMITERS, key=_QUOTED.sub("", first).count)
@@ -214,12 +223,29 @@ def _csv_chunks(path: Path, rows: int) -> Iterator[Table]:
             if pending or not started:
                 yield _transposed(names, pending)
         except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{path} is not UTF-8 text (byte 0x{error.object[error.start]:02x}): save it as UTF-8, e.g. "
-                f"iconv -f latin1 -t utf-8 {shlex.quote(path.name)}"
-            ) from error
+            if encoding != "utf-8-sig":
+                raise ValueError(
+                    f"{path} begins as {encoding.upper()} text and goes on as something else ({error.reason}): it may "
+                    "be cut off; save it again, as UTF-8"
+                ) from error
+            byte = f"0x{error.object[error.start]:02x}"
+            raise ValueError(f"{path} is not UTF-8 text (byte {byte}), {_saved_as_utf8(path, 'latin1')}") from error
         except csv.Error as error:
             raise ValueError(f"{path} is not a valid CSV file ({error})") from error
+
+
+def _encoding(path: Path) -> str:
+    """UTF-16 or UTF-32 where the file begins with their mark, as what Excel calls Unicode text does; else UTF-8."""
+    with path.open("rb") as file:
+        start = file.read(4)
+    for encoding, marks in MARKS.items():
+        if start.startswith(marks):
+            return encoding
+    return "utf-8-sig"
+
+
+def _saved_as_utf8(path: Path, encoding: str) -> str:
+    return f"perhaps {encoding}: save it as UTF-8, e.g. iconv -f {encoding} -t utf-8 {shlex.quote(path.name)}"
 
 
 def _transposed(names: list[str], rows: list[list[str]]) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ def common_parser(
     """A parser with `--out`, `--root`, `--device`, `--merge` and `--quick`; an experiment adds its own.
 
     Args:
-        doc: the experiment's docstring, which is its help.
+        doc: the experiment's docstring, which is its help; the first `bayeslim reproduce NAME` in it names the program.
         root: what `--root` holds.
         quick: what `--quick` does.
         out: what `--out` is for.
@@ -25,7 +26,9 @@ def common_parser(
         >>> common_parser(__doc__, root="mnist/", quick="one seed").parse_args(["--quick"]).device
         'cpu'
     """
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    named = re.search(r"bayeslim reproduce \S+", doc or "")
+    shape = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog=named and named[0], description=doc, formatter_class=shape)
     parser.add_argument("--out", type=Path, default=None, help=out)
     parser.add_argument("--root", type=Path, default=None, help=f"folder that holds {root}")
     parser.add_argument("--device", default="cpu")

@@ -1,7 +1,7 @@
 """The demonstration: a digit classifier that knows what it does not know, at 2 % of its weights.
 
 Trains a plain perceptron on scikit-learn's embedded digits, turns it into a Bayesian one, anneals the KL,
-and writes a report: `python -m bayeslim.experiments.demo --out demo-report`.
+and writes a report: `bayeslim demo --out demo-report`.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _rows(result: Result) -> list[tuple[str, str, str]]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the demonstration from the command line."""
-    parser = argparse.ArgumentParser(prog="python -m bayeslim.experiments.demo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="bayeslim demo", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("demo-report"), help="folder of the report")
     parser.add_argument("--seed", type=int, default=0, help="seed of data split, weights and noise")
     parser.add_argument("--quick", action="store_true", help="a few epochs, to see that it runs")

@@ -1,6 +1,6 @@
 """Variable selection among a thousand correlated inputs: table 4 of the CV-Adam and EM-MCMC paper.
 
-    python -m bayeslim.experiments.variable_selection --example 1 --device cuda --out results/variable_selection_1.json
+    bayeslim reproduce variable-selection --example 1 --device cuda --out results/variable_selection_1.json
 
 Three simulated problems (`bayeslim.data.sparse_regression`; training and test data from seeds of their own), small
 ReLU networks, CV-Adam with a spike-and-slab prior on input units, pruning without (DFP) and with feedback (DPF), the

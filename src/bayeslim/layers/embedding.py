@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from bayeslim.estimators import clipped_reparam, local_reparam
 from bayeslim.layers.base import BayesLayer, filled
 from bayeslim.ops import EmbeddingOp
 
 __all__ = ["Embedding"]
+
+EVERY_ROW = EmbeddingOp()
+"""The look-up without padding."""
 
 
 class Embedding(BayesLayer):
@@ -68,6 +72,13 @@ class Embedding(BayesLayer):
                 "the layer out by `where`"
             )
         return cls.around(EmbeddingOp(plain.padding_idx), plain.weight, None, **bayes)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Look up the rows `input` as the estimator does; zeros for padding."""
+        if self.padding_idx is None or self.estimator not in (local_reparam, clipped_reparam):
+            return super().forward(input)
+        rows = self.estimator(self.weight, EVERY_ROW, input, self.bias)  # whose least noise is not quite none
+        return rows * (input != self.padding_idx)[..., None]
 
     @property
     def num_embeddings(self) -> int:

@@ -16,6 +16,7 @@ __all__ = [
     "aligned",
     "empirical_quantile",
     "likelihood_of",
+    "note_lost_likelihood_",
     "remember_likelihood_",
     "remembered_likelihood",
     "summed",
@@ -157,6 +158,16 @@ def remembered_likelihood(model: nn.Module) -> Likelihood | None:
     return vars(model).get("_bayeslim_likelihood")
 
 
+def note_lost_likelihood_(model: nn.Module, why: str) -> None:
+    """Note on `model` why no likelihood is known, for the message of `predict`.
+
+    Args:
+        model: the network.
+        why: a clause that says so, and what to do instead.
+    """
+    object.__setattr__(model, "_bayeslim_lost_likelihood", why)
+
+
 def likelihood_of(model: nn.Module, likelihood: Likelihood | None = None) -> Likelihood:
     """Return `likelihood`, or the one `model` was trained with, or explain what to pass."""
     found = likelihood if likelihood is not None else remembered_likelihood(model)
@@ -166,8 +177,9 @@ def likelihood_of(model: nn.Module, likelihood: Likelihood | None = None) -> Lik
             "bl.likelihoods.Gaussian(noise=0.1)"
         )
     if not isinstance(found, Likelihood):
+        why = vars(model).get("_bayeslim_lost_likelihood", "`bl.fit` remembers it; for a network trained elsewhere")
         raise ValueError(
-            "`likelihood` is not known: `bl.fit` remembers it; for a network trained elsewhere pass e.g. "
-            "likelihood=bl.Categorical() or bl.likelihoods.Gaussian(noise=0.1)"
+            f"`likelihood` is not known: {why} pass e.g. likelihood=bl.Categorical() or "
+            "bl.likelihoods.Gaussian(noise=0.1)"
         )
     return found

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from bayeslim.counts import check_counts, check_zero_or_more
 from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
 from bayeslim.predictive.inputs import as_tensor, pair_of
@@ -67,8 +68,8 @@ def evaluate_in_full(
     method: Method | None = None,
 ) -> Evaluation:
     """As `evaluate`, with `ln p(y | x)` of every example besides the scores."""
-    if samples < 0:
-        raise ValueError(f"`samples` must not be negative, got {samples}: 0 uses the posterior mean")
+    samples = check_zero_or_more("samples", samples, "0 uses the posterior mean")
+    (batch_size,) = check_counts(batch_size=batch_size)
     seed = None if seed is None else check_seed(seed)
     chosen = likelihood_of(network_of(model), likelihood)
     means: list[Tensor] = []

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from bayeslim.counts import check_counts
+
 __all__ = [
     "ONE_INPUT",
     "Inputs",
@@ -151,8 +153,8 @@ def input_batches(model: nn.Module, x: Any, batch_size: int | None) -> Iterator[
 
     Without a `batch_size` a batch is 1024 examples of a data set, or as many rows as hold `BATCH_NUMBERS`.
     """
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"`batch_size` must be at least 1, got {batch_size}")
+    if batch_size is not None:
+        (batch_size,) = check_counts(batch_size=batch_size)
     device, dtype = device_of(model), float_type_of(model)
     if isinstance(x, Dataset):
         x = DataLoader(x, batch_size or 1024)

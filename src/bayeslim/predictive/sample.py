@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from bayeslim.counts import check_counts
 from bayeslim.divergence import is_sharded
 from bayeslim.estimators import (
     clipped_reparam,
@@ -106,8 +107,7 @@ def predict(
         >>> pred = bl.predict(model, x, samples=200)
         >>> pred.mean, pred.std, pred.interval(0.95)
     """
-    if samples < 1:
-        raise ValueError(f"`samples` must be at least 1, got {samples}")
+    (samples,) = check_counts(samples=samples)
     if method not in get_args(Method):
         raise ValueError(f"`method` must be one of {', '.join(map(repr, get_args(Method)))}, got {method!r}")
     if estimator in (moments, taylor_moments) or (estimator is not None and method != "sample"):
@@ -131,7 +131,7 @@ def predict(
     room = math.inf if keep_samples else KEEP_LIMIT if keep_samples is None else 0
     alone = evaluation_mode(network)  # while nobody else predicts, who might switch the same things
     with alone, without_leftovers(network), seeded(seed), _estimating(network, method, estimator):
-        source = Replay(model) if isinstance(model, Snapshots) else model
+        source = model.replay() if isinstance(model, Snapshots) else model
         chosen = likelihood_of(network, likelihood).to(device_of(network))
         for batch in input_batches(network, x, batch_size):
             noisy = batch if input_variance is None else with_noise(batch, input_variance, method)

@@ -1,7 +1,7 @@
 """The dissertation's experiments: what variational layers prune, and why its sparsities differ from those of the ELBO.
 
-    python -m bayeslim.experiments.dissertation --parts moons regression --out results/dissertation_small.json
-    python -m bayeslim.experiments.dissertation --parts mnist --device cuda --out results/dissertation_mnist.json
+    bayeslim reproduce dissertation --parts moons regression --out results/dissertation_small.json
+    bayeslim reproduce dissertation --parts mnist --device cuda --out results/dissertation_mnist.json
 
 - mnist, fashion-mnist, moons: LeNet-300-100 with graves, molchanov and kingma layers, pre-trained as a plain or as a
   Bayesian network, KL annealed; sparsity per layer, accuracy before and after pruning, error against the number of

@@ -23,7 +23,7 @@ class UnboundedKingma(Prior):
 
     Example:
         >>> UnboundedKingma().kl(torch.ones(()), torch.ones(()).mul(3).exp())  # the true KL is 0.025
-        tensor(-4170...)
+        tensor(-4169.0...)
     """
 
     def kl(self, mean: Tensor, variance: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """The k-tied Normal posterior (arXiv 2002.02655) on four networks.
 
-    python -m bayeslim.experiments.k_tied --part mnist --device cuda --out results/k_tied_mnist.json
+    bayeslim reproduce k-tied --part mnist --device cuda --out results/k_tied_mnist.json
 
 Every part trains a network with mean-field and with 1-, 2- and 3-tied posteriors under the same budget, scores -ELBO,
 NLL and accuracy by 100 weight samples, and then cuts the scales of the mean-field network to rank 1, 2 and 3:

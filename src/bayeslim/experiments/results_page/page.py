@@ -114,7 +114,8 @@ def _made(entry: Entry, record: Record) -> str:
 def main(arguments: list[str] | None = None) -> None:
     """Write the page from the command line."""
     parser = argparse.ArgumentParser(
-        description="Write docs/results.md from the records in results/; nothing is trained."
+        prog="bayeslim reproduce report",
+        description="Write docs/results.md from the records in results/; nothing is trained.",
     )
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder that holds the records")
     parser.add_argument("--out", type=Path, default=Path("docs/results.md"), help="the page to write")

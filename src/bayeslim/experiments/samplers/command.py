@@ -1,6 +1,6 @@
 """CV-Adam and pruning in one shot (arXiv 2210.12957) on MNIST, beside the usual baselines.
 
-    python -m bayeslim.experiments.samplers --device cuda --out results/samplers_mnist.json
+    bayeslim reproduce samplers --device cuda --out results/samplers_mnist.json
 
 The convolutional LeNet of Caffe (430 500 weights), standardised inputs, batch 128, the same epochs for all:
 

@@ -1,6 +1,6 @@
 """Sparse variational dropout (Molchanov et al. 2017) and its empirical-Bayes form (arXiv 1811.00596).
 
-    python -m bayeslim.experiments.sparse_vd --network lenet-300-100 --recipes ard-4 ard-5 --device cuda --out ours.json
+    bayeslim reproduce sparse-vd --network lenet-300-100 --recipes ard-4 ard-5 --device cuda --out ours.json
 
 Networks: LeNet-300-100 and LeNet-5-Caffe on MNIST (/255 minus the mean image), the VGG-like one on CIFAR-10 (ZCA
 whitened, no augmentation). A recipe says how a network is trained: prior, weight of the KL and its ramp, per layer if

@@ -1,6 +1,6 @@
 """VDP++ on MNIST: mean and variance in one pass beside a plain network, sampled weights and full covariances.
 
-    python -m bayeslim.experiments.vdp --device cuda --out results/vdp_mnist.json
+    bayeslim reproduce vdp --device cuda --out results/vdp_mnist.json
 
 LeNet-5 (61 470 weights), Adam with amsgrad, batch 512, inputs in [0, 1]; four methods and five seeds (figures 1 to 4 of
 Epifano et al. 2024, IEEE Access):

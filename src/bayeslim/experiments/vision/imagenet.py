@@ -100,7 +100,8 @@ def prepare_imagenet(source: Path, root: Path, side: int = SIDE) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Prepare ImageNet from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    program, shape = "python -m bayeslim.experiments.vision.imagenet", argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog=program, description=__doc__, formatter_class=shape)
     parser.add_argument("source", type=Path, help="folder with train/ and val/")
     parser.add_argument("--root", type=Path, required=True, help="data folder, gets imagenet/")
     chosen = parser.parse_args(arguments)

@@ -1,6 +1,6 @@
 """CV-Adam and pruning on the way (arXiv 2210.12957) with ResNet-18 on CIFAR-10: the paper's table 1.
 
-    python -m bayeslim.experiments.vision.samplers --device cuda --out results/samplers_cifar.json
+    bayeslim reproduce samplers-cifar --device cuda --out results/samplers_cifar.json
 
 ResNet-18 with a 3x3 stem, random crops and mirror images, the same epochs for all methods:
 

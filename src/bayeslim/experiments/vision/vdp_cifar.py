@@ -1,6 +1,6 @@
 """VDP++ with ResNet-18 on CIFAR-10: a plain network, sampled weights, and moments through every block.
 
-    python -m bayeslim.experiments.vision.vdp_cifar --device cuda --out results/vdp_cifar.json
+    bayeslim reproduce vdp-cifar --device cuda --out results/vdp_cifar.json
 
 Adam with amsgrad, one cosine, batch 128, random crops and mirror images; methods det, bbb and vdp (see `vdp`). The
 paper has 209 epochs of AdamW, AutoAugment and bottleneck blocks behind a 7x7 stem; here the blocks are basic ones

@@ -1,6 +1,6 @@
 """VDP++ with ViT-S/16 on ImageNet: a recipe, which has not been run at full size.
 
-    python -m bayeslim.experiments.vision.vdp_imagenet --root DATA --device cuda --out results/vdp_imagenet.json
+    bayeslim reproduce vdp-imagenet --root DATA --device cuda --out results/vdp_imagenet.json
 
 196 patches of 16x16, width 384, 12 blocks, 6 heads; Adam with amsgrad, learning rate 0.001, 300 epochs, crops of 224
 pixels, half of them mirrored; methods det and vdp, on demand bbb (see `vdp`). As a script of the authors does, the KL

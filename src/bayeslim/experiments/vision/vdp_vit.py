@@ -1,6 +1,6 @@
 """VDP++ with a small vision transformer on MNIST: moments through every block.
 
-    python -m bayeslim.experiments.vision.vdp_vit --device cuda --out results/vdp_vit.json
+    bayeslim reproduce vdp-vit --device cuda --out results/vdp_vit.json
 
 16 patches of 7x7, width 64, 6 blocks, 8 heads; Adam with amsgrad, batch 512, 10 epochs, pixels in [0, 1]; methods det
 and vdp, on demand bbb (see `vdp`). In the code of the paper the transformer returns the variance it was given, so that
