@@ -74,4 +74,5 @@ def kl(model: nn.Module) -> Tensor:
 def summed_kl(pairs: Sequence[Pair], known: Mapping[object, Tensor]) -> Tensor:
     """The sum of the KLs of at least one posterior; those in `known`, maybe in parts, are not computed again."""
     ready = ((known.get(posterior), posterior, prior) for _, posterior, prior in pairs)
-    return torch.hstack([kl_divergence(q, p) if term is None else term for term, q, p in ready]).sum()
+    terms = [kl_divergence(q, p) if term is None else term for term, q, p in ready]
+    return (torch.hstack if any(term.ndim for term in terms) else torch.stack)(terms).sum()

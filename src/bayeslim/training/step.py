@@ -135,7 +135,7 @@ class Stepper:
 
     def _rows(self, batch: Batch) -> int:
         """Of a batch over all ranks; where it does not say so, all have as many as this one."""
-        return batch[3] if len(batch) == 4 else self.ranks.count * len(batch[1])
+        return batch[3] if len(batch) == 4 else self.ranks.count * batch[1].shape[0]
 
     def _gradients(self, batches: Sequence[Batch], rows: Sequence[int], *, kl: bool) -> list[Nelbo]:
         """Give the parameters the gradient of the loss on all rows of the batches; return the loss of each."""
