@@ -41,8 +41,8 @@ record is the last, eager weight_sample was 1.61 to 1.85, local_reparam 2.37 to 
 1.29 to 1.42, 1.99 to 2.12 and 2.10 to 2.30. Compiled local_reparam takes twice the products of the deterministic
 network, which are two thirds of that one's step. Its products and Adam alone, written out by hand, take 1.44 to 1.54
 (three processes); the rest is what lies between the products, guards and calls from Python. A wrapper in C++ saves 3 %
-of it and triples the time to compile, and oneDNN's products are a tenth faster than MKL's on this processor and slower
-on an Intel one: both left out. Times on CUDA are those of `results/modes_in_turns_cuda.json` (`python
+of the step and triples the time to compile, and oneDNN's products are a tenth faster than MKL's on this processor and
+slower on an Intel one: both left out. Times on CUDA are those of `results/modes_in_turns_cuda.json` (`python
 benchmarks/modes_in_turns.py --device cuda`): all modes take turns of about 50 steps, after which `fit` waits for the
 device, with the eager deterministic network, to which, like the goals, they are compared. Eager steps, and compiled
 ones that are not one graph, wait for the host where that is slow: in nine measurements on different machines eager
