@@ -73,8 +73,8 @@ def checked(name: str, schedule: Schedule | None) -> Schedule:
     return constant() if schedule is None else schedule
 
 
-def check_value(name: str, value: float) -> None:
-    """Raise unless the value that a schedule gave is finite and not negative.
+def check_value(name: str, value: float) -> float:
+    """The value that a schedule gave, if it is finite and not negative; an error otherwise.
 
     Args:
         name: of the argument that the schedule was given as.
@@ -86,6 +86,7 @@ def check_value(name: str, value: float) -> None:
 
     Example:
         >>> check_value("kl_schedule", 0.5)
+        0.5
     """
     try:
         sound = 0 <= value < math.inf
@@ -93,6 +94,7 @@ def check_value(name: str, value: float) -> None:
         raise TypeError(f"`{name}` gave {value!r}: it must return a number, e.g. 1.0") from None
     if not sound:
         raise ValueError(f"`{name}` gave {value}: it must be finite and not negative")
+    return value
 
 
 def warmup_linear(warmup: int, ramp: int, final: float = 1.0) -> Schedule:

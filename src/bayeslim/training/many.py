@@ -22,7 +22,7 @@ from bayeslim.network_argument import check_network
 from bayeslim.predictive.inputs import device_of
 from bayeslim.pruning.sparsity import named_sparsity
 from bayeslim.randomness import check_seed, derived_seed, seeded
-from bayeslim.schedules import Progress, Schedule
+from bayeslim.schedules import Progress, Schedule, check_value
 from bayeslim.training.arguments import check_pretraining
 from bayeslim.training.batches import make_batches
 from bayeslim.training.elbo import KLScaling
@@ -193,22 +193,15 @@ class _Plan:
     def settings(self, epoch: int, steps: int) -> tuple[Tensor, Tensor]:
         """The KL weights (steps, networks) and the factors on the learning rates (steps,) of one epoch."""
         times = [Progress(epoch * steps + step, steps, self.epochs) for step in range(steps)]
-        factors = torch.tensor([_value("lr_schedule", self.lr_schedule, now) for now in times], dtype=torch.float64)
+        factors = [check_value("lr_schedule", self.lr_schedule(now)) for now in times]
         betas = torch.zeros(steps, len(self.lr), dtype=torch.float64)
         if epoch >= self.pretrain_epochs:
             starts = [now.since(self.pretrain_epochs) for now in times]
             pairs = list(zip(self.kl_weights, self.kl_schedules, strict=True))
             betas = betas.new_tensor(
-                [[weight * _value("kl_schedule", schedule, now) for weight, schedule in pairs] for now in starts]
+                [[weight * check_value("kl_schedule", schedule(now)) for weight, schedule in pairs] for now in starts]
             )
-        return betas, factors
-
-
-def _value(name: str, schedule: Schedule, now: Progress) -> float:
-    """What a schedule gives, if it is a factor."""
-    value = schedule(now)
-    schedules.check_value(name, value)
-    return value
+        return betas, torch.tensor(factors, dtype=torch.float64)
 
 
 def _orders(seeds: Sequence[int], epoch: int, rows: int) -> Tensor:

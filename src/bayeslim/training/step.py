@@ -83,13 +83,8 @@ class Stepper:
             ValueError: if a schedule gave a value that is negative or not finite.
             TypeError: if it gave no number.
         """
-        try:
-            sound = 0 <= beta < math.inf and 0 <= lr_factor < math.inf
-        except (TypeError, ValueError, RuntimeError):
-            sound = False
-        if not sound:
-            check_value("kl_schedule", beta)
-            check_value("lr_schedule", lr_factor)
+        check_value("kl_schedule", beta)
+        check_value("lr_schedule", lr_factor)
         for group, lr in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(lr * lr_factor)
