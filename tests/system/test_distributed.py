@@ -123,7 +123,12 @@ def test_a_killed_rank_ends_the_job_with_a_message_and_resume_continues(tmp_path
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
     ) as job:
-        kill_rank(job, 1, out / "history.jsonl")
+        wait_for_epochs(job, out / "history.jsonl", 3)
+        first, killed = (process_of(job, rank) for rank in (0, 1))
+        job.send_signal(signal.SIGSTOP)  # or torchrun might end the first rank before that could speak
+        os.kill(killed, signal.SIGKILL)
+        wait_for_end(first)
+        job.send_signal(signal.SIGCONT)
         _, said = job.communicate(timeout=120)
     assert job.returncode != 0
     assert f"rank 0 of {count} lost its connection: another rank has ended" in said
@@ -137,15 +142,24 @@ def test_a_killed_rank_ends_the_job_with_a_message_and_resume_continues(tmp_path
     assert Run(out).metrics() == Run(place / "whole").metrics()
 
 
-def kill_rank(job: "subprocess.Popen[str]", rank: int, history: Path) -> None:
-    """Kill one process of a job in the middle of an epoch, once three are done."""
+def wait_for_epochs(job: "subprocess.Popen[str]", history: Path, count: int) -> None:
     deadline = time.monotonic() + 120
-    while not history.is_file() or len(history.read_text().splitlines()) < 3:
+    while not history.is_file() or len(history.read_text().splitlines()) < count:
         assert job.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def process_of(job: "subprocess.Popen[str]", rank: int) -> int:
     for children in Path(f"/proc/{job.pid}/task").glob("*/children"):
         for child in children.read_text().split():
             if f"\0RANK={rank}\0" in Path(f"/proc/{child}/environ").read_text():
-                os.kill(int(child), signal.SIGKILL)
-                return
+                return int(child)
     raise AssertionError(f"no process of rank {rank}")
+
+
+def wait_for_end(process: int) -> None:
+    """Until a process is a zombie, which its parent has not asked for yet."""
+    deadline = time.monotonic() + 60
+    while "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
