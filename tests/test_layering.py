@@ -14,6 +14,7 @@ ORDER = [
     "inference_mode",
     "train_config",
     "turns",
+    "memory",
     "randomness",
     "timing",
     "machine",

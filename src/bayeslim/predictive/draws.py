@@ -185,12 +185,13 @@ def _is_factorised_linear(layer: BayesLayer) -> bool:
 
 
 def _weights(posterior: Posterior) -> Draw:
-    mean = posterior.mean()
-    std = posterior.variance().sqrt().to(mean.dtype) if posterior.factorised else None
+    mean = posterior.mean().detach()
+    std = posterior.variance().detach().sqrt().to(mean.dtype) if posterior.factorised else None
 
     def networks(count: int) -> Tensor:
         if std is None:
             return over_samples(lambda _: posterior.rsample(), torch.empty(count, device=mean.device))
-        return normals((count, *mean.shape), mean).mul_(std).add_(mean)
+        noise = normals((count, *mean.shape), mean)
+        return torch.addcmul(mean, std, noise, out=noise)
 
     return Draw(posterior, "rsample", mean.shape, networks)

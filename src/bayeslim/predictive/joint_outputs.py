@@ -50,8 +50,9 @@ class JointOutputs:
         outputs, rows, _ = self.factors.shape
         with torch.autocast(self.factors.device.type, enabled=False):
             noise = normals((outputs, count, rows), self.factors)  # in this order nothing is copied
-            deviation = torch.bmm(noise, self.factors.mT).permute(1, 2, 0).reshape(count, *self.mean.shape)
-        return self.mean + deviation.to(self.mean.dtype)
+            drawn = torch.bmm(noise, self.factors.mT)
+            drawn += self.mean.to(drawn.dtype).reshape(rows, outputs).T[:, None]
+        return drawn.permute(1, 2, 0).reshape(count, *self.mean.shape).to(self.mean.dtype)
 
 
 def draw_jointly(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:

@@ -31,12 +31,12 @@ FEW_EXAMPLES = 16
 """Up to here a vectorised convolution of small kernels is faster than a loop on a CPU."""
 EXAMPLES_JOINTLY = 64
 """Up to here outputs may be drawn instead of weights, for all examples at once."""
-WEIGHTS_AT_ONCE = 2**21
-"""Networks times weights in which they differ, of one pass (8 MiB in float32)."""
+WEIGHTS_AT_ONCE = 2**22
+"""Networks times weights in which they differ, of one pass (16 MiB in float32)."""
 WEIGHTS_IN_CACHE = 2**19
 """As many such weights stay in the cache however many examples use them."""
-ON_CUDA, IMAGES_ON_CUDA = 32, 4
-"""Times as many on a GPU, which takes as long for few as for many; of images, which need the memory, fewer."""
+ON_CUDA, WEIGHTS_ON_CUDA, IMAGES_ON_CUDA = 32, 16, 4
+"""Times as many on a GPU, which takes as long for few as for many; of what needs the memory, fewer."""
 
 
 def predict_by_sampling(
@@ -123,7 +123,7 @@ def together(samples: int, shapes: list[torch.Size], x: Tensor | Gaussian) -> in
     wanted = max(_times(ROWS_AT_ONCE, x) // len(x), _times(WEIGHTS_IN_CACHE, x) // weights)
     if x.device.type == "cpu" and any(len(shape) > 2 for shape in shapes):
         wanted = WEIGHTS_IN_CACHE // weights if len(x) <= FEW_EXAMPLES else 1
-    return max(1, min(samples, ROWS_AT_ONCE, wanted, _times(WEIGHTS_AT_ONCE, x) // weights))
+    return max(1, min(samples, ROWS_AT_ONCE, wanted, _times(WEIGHTS_AT_ONCE, x, WEIGHTS_ON_CUDA) // weights))
 
 
 def _alone(x: Tensor | Gaussian) -> int:

@@ -27,6 +27,7 @@ from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.gaussian import Gaussian, mean_was_called
 from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
+from bayeslim.memory import keep_freed_memory
 from bayeslim.noise import normals
 from bayeslim.predictive.draws import replaced
 from bayeslim.predictive.inputs import ONE_INPUT, Inputs, device_of, input_batches, per_example, refusal
@@ -107,6 +108,7 @@ def predict(
         >>> pred = bl.predict(model, x, samples=200)
         >>> pred.mean, pred.std, pred.interval(0.95)
     """
+    keep_freed_memory()
     (samples,) = check_counts(samples=samples)
     if method not in get_args(Method):
         raise ValueError(f"`method` must be one of {', '.join(map(repr, get_args(Method)))}, got {method!r}")

@@ -83,8 +83,12 @@ def nelbo(
     # A compiler joins the passes by itself; on CUDA our kernels are faster than what it makes.
     apart = off or (torch.compiler.is_compiling() and not x.is_cuda)
     pairs = named_posteriors(model) if with_kl else []
-    with nullcontext({}) if apart else kl_alongside(normal_priors(pairs)) as known:
+    if apart:  # and in no context, which a compiler could not leave where it gives up on a network's code
+        known: dict[object, Tensor] = {}
         terms = [likelihood.expected_nll(model(x), y).mean() for _ in range(samples)]
+    else:
+        with kl_alongside(normal_priors(pairs)) as known:
+            terms = [likelihood.expected_nll(model(x), y).mean() for _ in range(samples)]
     nll = terms[0] if samples == 1 else torch.stack(terms).mean()
     with torch.autocast(nll.device.type, enabled=False), torch.no_grad() if off else nullcontext():
         divergence = summed_kl(pairs, known) if pairs else nll.new_full((), 0.0 if with_kl else math.nan)

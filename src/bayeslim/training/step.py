@@ -15,11 +15,13 @@ from torch import Tensor, nn
 from bayeslim.divergence import is_sharded
 from bayeslim.kl import kl as current_kl
 from bayeslim.likelihoods.base import Likelihood
+from bayeslim.memory import keep_freed_memory
 from bayeslim.predictive.inputs import device_of
 from bayeslim.schedules import check_value
 from bayeslim.training.batches import Batch, single_rows_explained
 from bayeslim.training.compiling import compiled
 from bayeslim.training.elbo import KLScaling, Nelbo, nelbo
+from bayeslim.training.one_graph import OneGraph, fits_one_graph
 from bayeslim.training.ranks import Ranks, weighted
 from bayeslim.training.replay import ReplayedUpdates, allow_plain_steps_
 from bayeslim.training.sharding import check_sharded, clip_, local
@@ -43,6 +45,8 @@ class Stepper:
     clip_norm: float | None = None
     autocast: torch.dtype | None = None
     compile: bool = False
+    one_graph: bool = True
+    """Where the update is compiled and this is possible, compile all of it together."""
     cuda_graph: bool = False
     """Replay the whole update as one CUDA graph; graphs live for one epoch."""
     ranks: Ranks = Ranks()  # noqa: RUF009 (it cannot change)
@@ -50,6 +54,7 @@ class Stepper:
 
     def __post_init__(self) -> None:
         """Prepare the objective, the gradient scaler and the base learning rates."""
+        keep_freed_memory()
         self.device = device_of(self.model)
         self.base_lrs = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
@@ -65,15 +70,13 @@ class Stepper:
                 raise ValueError(f"`cuda_graph` cannot be used by {self.ranks.count} processes together: leave it out")
             _make_capturable_(self.optimizer, self.device, self.autocast)
         objective = compiled(nelbo, self.device) if self.compile else nelbo
-        alone = functools.partial(
-            objective,
-            self.model,
-            likelihood=self.likelihood,
-            num_data=self.num_data,
-            samples=self.samples,
-            kl_scaling=self.kl_scaling,
-        )
+        fixed: dict[str, Any] = {"num_data": self.num_data, "samples": self.samples, "kl_scaling": self.kl_scaling}
+        alone = functools.partial(objective, self.model, likelihood=self.likelihood, **fixed)
         self.objective = self.ranks.parallel(alone, self.model, self.likelihood)
+        plain = self.ranks.count == 1 and self.autocast is None and self.clip_norm is None
+        parts = self.model, self.likelihood, self.optimizer
+        together = self.compile and self.one_graph and plain and not self.sharded and fits_one_graph(*parts)
+        self.whole = OneGraph(*parts, **fixed) if together else None
 
     def step(self, batches: Sequence[Batch], beta: float, lr_factor: float) -> None:
         """Update the parameters once; several batches accumulate into one step, that of all their rows at once.
@@ -99,9 +102,11 @@ class Stepper:
             self.seen += zip((Nelbo(*parts.unbind()) for parts in losses), rows, strict=True)
             self._look(len(batches))
         else:
-            self.seen += zip(self._gradients(batches, rows, kl=beta != 0), rows, strict=True)
+            done = self._updated_at_once(batches, kl=beta != 0)
+            self.seen += zip(done or self._gradients(batches, rows, kl=beta != 0), rows, strict=True)
             self._look(len(batches))
-            self._apply()
+            if done is None:
+                self._apply()
 
     def epoch_summary(self) -> dict[str, Any]:
         """Averages since the last call of energy (the loss), nll and kl; the last beta and learning rate.
@@ -131,6 +136,18 @@ class Stepper:
     def _rows(self, batch: Batch) -> int:
         """Of a batch over all ranks; where it does not say so, all have as many as this one."""
         return batch[3] if len(batch) == 4 else self.ranks.count * batch[1].shape[0]
+
+    def _updated_at_once(self, batches: Sequence[Batch], *, kl: bool) -> list[Nelbo] | None:
+        """Update by one compiled function and return the loss; None, and nothing done, where there is none."""
+        if self.whole is None or len(batches) > 1:
+            return None
+        x, y, *_ = batches[0]
+        with single_rows_explained():
+            result = self.whole(x, y, beta=self.beta if kl else 0.0, with_kl=kl)
+        if result is None:
+            self.whole = None  # a network that is compiled in pieces, if at all
+            return None
+        return [result]
 
     def _gradients(self, batches: Sequence[Batch], rows: Sequence[int], *, kl: bool) -> list[Nelbo]:
         """Give the parameters the gradient of the loss on all rows of the batches; return the loss of each."""
