@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-import torch
+import numpy as np
 
 __all__ = ["keep_freed_memory"]
 
@@ -20,4 +20,4 @@ def keep_freed_memory() -> None:
     clear each page once more: a tenth of the time of a prediction. A block that is freed teaches glibc to keep blocks
     of its size. Nothing is touched, so that this costs no memory; other C libraries take no notice.
     """
-    torch.empty(BLOCK, dtype=torch.uint8, device="cpu")
+    np.empty(BLOCK, dtype=np.uint8)

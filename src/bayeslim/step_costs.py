@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +18,12 @@ from bayeslim.randomness import seeded
 from bayeslim.timing import Timing, interleaved, peak_memory
 from bayeslim.training.step import Stepper
 
-__all__ = ["NUM_DATA", "StepCost", "as_record", "costs_of", "networks", "step_costs", "train_step"]
+__all__ = ["NUM_DATA", "ONE_GRAPH", "StepCost", "as_record", "costs_of", "networks", "step_costs", "train_step"]
 
 NUM_DATA = 60_000
 """Training examples that the KL is divided by: those of MNIST."""
+ONE_GRAPH = "deterministic, one graph"
+"""The plain network by the compiled update that the others take on a CPU, beside torch's own."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ def train_step(
     *,
     optimizer: torch.optim.Optimizer | None = None,
     compile: bool = False,
+    one_graph: bool = True,
     cuda_graph: bool = False,
     autocast: torch.dtype | None = None,
 ) -> Callable[[], None]:
@@ -72,6 +76,7 @@ def train_step(
         y: their classes.
         optimizer: fused Adam when None.
         compile: by `torch.compile`.
+        one_graph: and that with the optimiser, as `fit` does on a CPU; else the optimiser is torch's.
         cuda_graph: as one CUDA graph.
         autocast: precision of the forward pass.
 
@@ -80,7 +85,8 @@ def train_step(
         >>> step()
     """
     chosen = optimizer or torch.optim.Adam(merged(param_groups(model)), 1e-3, fused=True, capturable=cuda_graph)
-    stepper = Stepper(model, Categorical(), chosen, NUM_DATA, autocast=autocast, compile=compile, cuda_graph=cuda_graph)
+    ways: dict[str, Any] = {"compile": compile, "one_graph": one_graph, "cuda_graph": cuda_graph}
+    stepper = Stepper(model, Categorical(), chosen, NUM_DATA, autocast=autocast, **ways)
 
     def step() -> None:
         stepper.step([(x, y)], 1.0, 1.0)
@@ -105,7 +111,9 @@ def step_costs(
     Args:
         sizes: widths from input to output.
         batch_size: rows per step.
-        names: which of `networks`; None takes all. The first is what the others are compared with.
+        names: which of `networks`; None takes all. The first is what the others are compared with. A deterministic
+            network is compiled as one does without this library, with torch's own Adam; one like the others is
+            "deterministic, one graph".
         rounds: measurements of each.
         device: where to measure.
         compile: by `torch.compile`, all of them.
@@ -123,6 +131,8 @@ def step_costs(
         2.9
     """
     known = networks(sizes)
+    if compile:
+        known[ONE_GRAPH] = known["deterministic"]
     chosen = list(known if names is None else names)
     unknown = [name for name in chosen if name not in known]
     if unknown:
@@ -132,7 +142,8 @@ def step_costs(
         y = torch.randint(0, sizes[-1], (batch_size,), device=device)
 
         def build(name: str) -> Callable[[], None]:
-            return train_step(known[name]().to(device), x, y, compile=compile, cuda_graph=cuda_graph, autocast=autocast)
+            ways: dict[str, Any] = {"compile": compile, "cuda_graph": cuda_graph, "autocast": autocast}
+            return train_step(known[name]().to(device), x, y, one_graph=name != "deterministic", **ways)
 
         builders = {name: functools.partial(build, name) for name in chosen}
         return costs_of(builders, rounds=rounds, device=device)

@@ -41,15 +41,15 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[Pass]:
 
 
 def test_a_pass_never_handles_more_rows_than_the_limit(passes: list[Pass]) -> None:
-    """4096 rows at once: any number of samples and examples runs in passes of that size."""
+    """8192 rows at once: any number of samples and examples runs in passes of that size."""
     bl.predict(classifier(), torch.zeros(1000, 3), samples=50, likelihood=CLASSES, seed=0)
-    assert passes == [(50, 81)] * 12 + [(50, 28)]  # 4096 // 50 examples with all 50 networks
+    assert passes == [(50, 163)] * 6 + [(50, 22)]  # 8192 // 50 examples with all 50 networks
     passes.clear()
-    bl.predict(classifier(), torch.zeros(2, 3), samples=10_000, likelihood=CLASSES, seed=0)
-    assert passes == [(2048, 2)] * 4 + [(1808, 2)]  # two examples draw outputs together
+    bl.predict(classifier(), torch.zeros(2, 3), samples=20_000, likelihood=CLASSES, seed=0)
+    assert passes == [(4096, 2)] * 4 + [(3616, 2)]  # two examples draw outputs together
     passes.clear()
-    bl.predict(classifier(), torch.zeros(3, 3), samples=10_000, likelihood=CLASSES, seed=0)
-    assert passes == [(4096, 1)] * 6 + [(1808, 1)] * 3
+    bl.predict(classifier(), torch.zeros(3, 3), samples=20_000, likelihood=CLASSES, seed=0)
+    assert passes == [(8192, 1)] * 6 + [(3616, 1)] * 3
 
 
 def test_a_pass_never_draws_more_weights_than_the_limit(passes: list[Pass], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,7 +169,7 @@ def test_many_images_run_one_network_at_a_time_on_a_cpu(monkeypatch: pytest.Monk
         (32, 200, 266_200, 15),  # few examples: several
         (10_000, 200, 1_000, 200),  # small: all of them
         (10_000, 200, 0, 200),  # nothing but outputs is drawn
-        (1, 10_000, 0, 4096),
+        (1, 10_000, 0, 8192),
     ],
 )
 def test_how_many_networks_run_together(count: int, samples: int, weights: int, expected: int) -> None:

@@ -21,7 +21,7 @@ from bayeslim.predictive.vectorised import over_samples
 
 __all__ = ["predict_by_networks", "predict_by_sampling", "together"]
 
-ROWS_AT_ONCE = 4096
+ROWS_AT_ONCE = 8192
 """Networks times examples of one pass."""
 EXAMPLES_AT_ONCE = 1024
 """Examples of a pass with one network; their activations stay in a processor's cache."""
@@ -35,8 +35,8 @@ WEIGHTS_AT_ONCE = 2**22
 """Networks times weights in which they differ, of one pass (16 MiB in float32)."""
 WEIGHTS_IN_CACHE = 2**19
 """As many such weights stay in the cache however many examples use them."""
-ON_CUDA, WEIGHTS_ON_CUDA, IMAGES_ON_CUDA = 32, 16, 4
-"""Times as many on a GPU, which takes as long for few as for many; of what needs the memory, fewer."""
+ON_CUDA, SIZE_ON_CUDA, IMAGES_ON_CUDA = 32, 16, 4
+"""Times as many on a GPU, which takes as long for few as for many; fewer of what needs the memory."""
 
 
 def predict_by_sampling(
@@ -62,7 +62,7 @@ def predict_by_sampling(
     plan = planned(model, x, samples, few)
     size = together(samples, plan.shapes, x) if plan.vectorises else 1
     if plan.draws_outputs:
-        size = min(size, _times(ROWS_AT_ONCE, x) // len(x))  # all examples are one block then
+        size = min(size, _times(ROWS_AT_ONCE, x, SIZE_ON_CUDA) // len(x))  # all examples are one block then
 
     def networks() -> Iterator[list[Tensor]]:
         for start in range(0, samples, size):
@@ -102,7 +102,7 @@ def predict_by_networks(
         room: keep every sample as well while they are at most this many numbers.
         own: the likelihood of a network by its number, where they differ.
     """
-    rows = _alone(x) if size == 1 else max(1, _times(ROWS_AT_ONCE, x) // size)
+    rows = _alone(x) if size == 1 else max(1, _times(ROWS_AT_ONCE, x, SIZE_ON_CUDA) // size)
     parts = [x] if size == 1 else _blocks(x, rows)  # moments of one network are few: all of the batch at once
     streams = [StreamingMoments(likelihood, room * len(part) / len(x), own) for part in parts]
     for group in networks:
@@ -120,10 +120,10 @@ def together(samples: int, shapes: list[torch.Size], x: Tensor | Gaussian) -> in
     loop only for small networks and few examples.
     """
     weights = max(1, sum(shape.numel() for shape in shapes))
-    wanted = max(_times(ROWS_AT_ONCE, x) // len(x), _times(WEIGHTS_IN_CACHE, x) // weights)
+    wanted = max(_times(ROWS_AT_ONCE, x, SIZE_ON_CUDA) // len(x), _times(WEIGHTS_IN_CACHE, x) // weights)
     if x.device.type == "cpu" and any(len(shape) > 2 for shape in shapes):
         wanted = WEIGHTS_IN_CACHE // weights if len(x) <= FEW_EXAMPLES else 1
-    return max(1, min(samples, ROWS_AT_ONCE, wanted, _times(WEIGHTS_AT_ONCE, x, WEIGHTS_ON_CUDA) // weights))
+    return max(1, min(samples, ROWS_AT_ONCE, wanted, _times(WEIGHTS_AT_ONCE, x, SIZE_ON_CUDA) // weights))
 
 
 def _alone(x: Tensor | Gaussian) -> int:
