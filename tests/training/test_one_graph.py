@@ -19,10 +19,6 @@ from training.problems import blobs, distance, line, small
 
 Adam = partial(torch.optim.Adam, lr=1e-2)
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(torch._dynamo.config, "trace_autograd_ops"), reason="this torch cannot compile gradients"
-)
-
 
 @pytest.fixture(autouse=True)
 def cheaper(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,8 +33,7 @@ def fits_one_graph(model: nn.Module, likelihood: Likelihood, optimizer: torch.op
         for hook in (module._backward_hooks, module._backward_pre_hooks)
     ]
     return (
-        hasattr(torch._dynamo.config, "trace_autograd_ops")  # torch before 2.12 cannot
-        and type(optimizer) is torch.optim.Adam
+        type(optimizer) is torch.optim.Adam
         and all(found == PLAIN for found in options)
         and all(isinstance(group["lr"], float | int) for group in optimizer.param_groups)
         and all(p.device.type == "cpu" and p.is_floating_point() for p in parameters)
@@ -85,8 +84,8 @@ class OneGraph:
             return None
         for parameter in parameters:
             parameter.grad = None
-        for state in itertools.compress(states, used):
-            state["step"] += 1
+        counts = [state["step"] for state in itertools.compress(states, used)]
+        torch._foreach_add_(counts, 1)  # pyright: ignore[reportPrivateImportUsage]
         return result
 
     def _state(self, parameter: Tensor) -> dict[str, Tensor]:
