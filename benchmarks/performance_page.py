@@ -67,9 +67,13 @@ def steps(records: Records, name: str) -> str:
         rows.append([network, *times, *limits, *sizes])
     sizes, speeds = "-".join(map(str, record["network"])), record["speeds"]
     one = record["steps"].get("compiled", {}).get(ONE_GRAPH)
-    whole = "" if one is None else f"""Compiled, that one is by `torch.compile` and torch's fused Adam, as one has it
+    whole = (
+        ""
+        if one is None
+        else f"""Compiled, that one is by `torch.compile` and torch's fused Adam, as one has it
     without this library; `fit` compiles Adam with the rest, and the deterministic network takes {ratio(one)} that way.
     """
+    )
     text = f"""Network {sizes}, batch {record["batch"]}, {record["autocast"]}, fused Adam on both sides. Ratios
     are to the deterministic network in the same mode. {whole}The machine multiplies {speeds["flops"] / 1e9:.0f} GFLOP/s
     and copies {speeds["bytes"] / 1e9:.1f} GB/s at these sizes, and torch draws {speeds["normals"] / 1e6:.0f}

@@ -79,13 +79,15 @@ class OneGraph:
         constants = [(*group["betas"], group["eps"]) for group in groups]
         batch = self.model, self.likelihood, x, y, beta, {"with_kl": with_kl, **self.settings}
         try:
-            result, used = self.update(*batch, parameters, *moments, torch.tensor(sizes), constants)
+            result, used = self.update(
+                *batch, parameters, *moments, torch.tensor(sizes, dtype=torch.float64), constants
+            )
         except (TorchDynamoException, FailOnRecompileLimitHit):
             return None
         for parameter in parameters:
             parameter.grad = None
-        counts = [state["step"] for state in itertools.compress(states, used)]
-        torch._foreach_add_(counts, 1)  # pyright: ignore[reportPrivateImportUsage]
+        for state in itertools.compress(states, used):
+            state["step"] += 1
         return result
 
     def _state(self, parameter: Tensor) -> dict[str, Tensor]:
