@@ -65,7 +65,7 @@ def test_steps_are_those_of_torchs_adam(dtype: torch.dtype) -> None:
 
     torch.manual_seed(0)
     model = bl.mlp([3, 8, 2], method="graves", estimator=bl.moments).to(dtype)
-    pair = steppers(model, Gaussian(0.5, learn_noise=True).to(dtype), optimizer)
+    pair = steppers(model, Gaussian(0.5, learn_noise=True, outputs=2).to(dtype), optimizer)
     x, y = (part.to(dtype) for part in line())
     for number in range(6):
         rows = slice(0, 32) if number % 2 else slice(32, 48)
@@ -154,6 +154,17 @@ def test_other_updates_are_left_to_torch(build: Callable[[], tuple[nn.Module, An
     model, optimizer = build()
     assert fits_one_graph(small(), bl.Categorical(), Adam(small().parameters()))
     assert not fits_one_graph(model, bl.Categorical(), optimizer(model.parameters()))
+
+
+def test_scalars_in_float64_are_left_to_torch() -> None:
+    """Compiled code changes a copy of them (torch 2.13): here the learned noise."""
+    x, y = (part.double() for part in line())
+    model = bl.mlp([3, 8, 2], method="graves", estimator=bl.moments)
+    pair = steppers(model.double(), Gaussian(learn_noise=True).double())
+    for stepper in pair:
+        stepper.step([(x, y)], 1.0, 1.0)
+    plain, other = pair
+    torch.testing.assert_close(states(other), states(plain))
 
 
 @pytest.mark.parametrize("option", [{"clip_norm": 1.0}, {"autocast": torch.bfloat16}, {"one_graph": False}])

@@ -37,6 +37,7 @@ def fits_one_graph(model: nn.Module, likelihood: Likelihood, optimizer: torch.op
         and all(found == PLAIN for found in options)
         and all(isinstance(group["lr"], float | int) for group in optimizer.param_groups)
         and all(p.device.type == "cpu" and p.is_floating_point() for p in parameters)
+        and not any(p.ndim == 0 and p.dtype == torch.float64 for p in parameters)  # torch 2.13 loses what these become
         and not any(hooks)
     )
 
