@@ -3,6 +3,7 @@
 from limits import predict_work, step_seconds
 from performance_markdown import Records, images_of, ratio, table, wrapped
 
+ONE_GRAPH = "deterministic, one graph"
 ESTIMATOR = {"graves": "weight_sample", "graves, local_reparam": "local_reparam", "vdp": "moments", "k-tied": "k-tied"}
 STEP_GOALS = [
     # record, mode, network, goal, best peer
@@ -36,30 +37,36 @@ MODES = {
 
 PEER_FIGURES = """The figures of peers are the best of torchbnn 1.2, bayesian-torch 0.5.0, blitz 0.2.8 and IVON 0.1.3,
 measured when the goals were set: on two CPU cores, and on one H200. Our own measurement ("Other libraries", below) is
-kinder to them: {peers}. Ratios on the CPU move with the speed of a shared machine: in four measurements, of which the
-record is the last, eager weight_sample was 1.61 to 1.85, local_reparam 2.37 to 2.64, moments 2.71 to 3.22, compiled
-1.29 to 1.42, 1.99 to 2.12 and 2.10 to 2.30. Compiled local_reparam takes twice the products of the deterministic
-network, which are two thirds of that one's step. Its products and Adam alone, written out by hand, take 1.44 to 1.54
-(three processes); the rest is what lies between the products, guards and calls from Python. A wrapper in C++ saves 3 %
-of the step and triples the time to compile, and oneDNN's products are a tenth faster than MKL's on this processor and
-slower on an Intel one: both left out. Times on CUDA are those of `results/modes_in_turns_cuda.json` (`python
-benchmarks/modes_in_turns.py --device cuda`): all modes take turns of about 50 steps, after which `fit` waits for the
-device, with the eager deterministic network, to which, like the goals, they are compared. Eager steps, and compiled
-ones that are not one graph, wait for the host where that is slow: in nine measurements on different machines eager
-weight_sample took 1.24 to 1.67, compiled 1.16 to 1.30, as one graph 1.11 to 1.16. Parts of the KL that are summed for
-all layers at once, and one row of ones for all biases, took 2 to 13 % from the host's time of an eager step (small
-networks, in three pairs of processes). Measured mode by mode, as in the table of training steps below, ratios are
-larger: weight_sample compiled as one graph 1.17 to 1.21, local_reparam compiled 1.86 to 1.95. Memory is that of the
-table below. It does not count the workspace of cuBLAS, which early records counted for the deterministic network alone
-(weight_sample was 1.59 then). At the peak of the eager deterministic network there are 128 MiB with which torch sums
-the gradient of a bias; ours is a product with ones, in the function that also draws and multiplies
-(`cuda/functions.py`), and needs none: 1.63 times instead of 1.70, in the same time. Below, every mode is compared in
-turns with the deterministic network of its own, which gives larger ratios where that one is faster. Compiled moments
-took 1.9 times the eager deterministic step in early records because torch 2.11 lost a gradient of theirs, and with it a
-quarter of the products. Sampled weights of 32 images need 41 thousand normal numbers per network in `predict`, 266
-thousand in a loop: where they are what takes the time on both sides, no more than 6.5 times faster. Their drawing out
-of a table made `predict` of 32 images a fifth to a quarter faster, and the loop by a quarter (before, `predict` took
-7.7 and 9.5 times less than the loop)."""
+kinder to them: {peers}. Ratios on the CPU move with the speed of a shared machine: in seven measurements, of which the
+record is the last, eager weight_sample was 1.61 to 1.85, local_reparam 2.37 to 2.67, moments 2.71 to 3.22. Compiled,
+the deterministic network is by `torch.compile` and torch's fused Adam, as one has it without this library; `fit`
+compiles Adam with the rest (`training/one_graph.py`), which made weight_sample 1.06 to 1.17 (before 1.29 to 1.42),
+local_reparam 1.63 to 1.98 (1.99 to 2.12), moments 1.81 to 2.11 (2.10 to 2.30) in fifteen measurements, eight of them of
+local_reparam within its goal. The deterministic network by the same update takes 0.84 to 0.88; against that one the
+record is {one_graph}. Steps of networks of a few thousand weights take half the time (16-64-64-4, batch 64:
+deterministic 0.55, weight_sample 0.60 of before). In exchange one graph keeps noise and standard deviations between its
+passes, so that the peak of memory on the CPU is 2.5 to 2.9 instead of 1.9 to 2.2 times that of the deterministic
+network. Compiled local_reparam takes twice the products of the deterministic network, which are two thirds of that
+one's step. A wrapper in C++, no patterns of Inductor, both products as one batch, and gradients of the KL apart from
+the others change nothing; oneDNN's products are a tenth faster than MKL's on this processor and slower on an Intel one:
+all left out. Times on CUDA are those of `results/modes_in_turns_cuda.json` (`python benchmarks/modes_in_turns.py
+--device cuda`): all modes take turns of about 50 steps, after which `fit` waits for the device, with the eager
+deterministic network, to which, like the goals, they are compared. Eager steps, and compiled ones that are not one
+graph, wait for the host where that is slow: in ten measurements on different machines eager weight_sample took 1.22 to
+1.67, compiled 1.13 to 1.30, as one graph 1.11 to 1.19. Parts of the KL that are summed for all layers at once, and one
+row of ones for all biases, took 2 to 13 % from the host's time of an eager step (small networks, in three pairs of
+processes). Measured mode by mode, as in the table of training steps below, ratios are larger: weight_sample compiled as
+one graph 1.17 to 1.21, local_reparam compiled 1.86 to 1.95. Memory is that of the table below. It does not count the
+workspace of cuBLAS, which early records counted for the deterministic network alone (weight_sample was 1.59 then). At
+the peak of the eager deterministic network there are 128 MiB with which torch sums the gradient of a bias; ours is a
+product with ones, in the function that also draws and multiplies (`cuda/functions.py`), and needs none: 1.63 times
+instead of 1.70, in the same time. Below, every mode is compared in turns with the deterministic network of its own,
+which gives larger ratios where that one is faster. Compiled moments took 1.9 times the eager deterministic step in
+early records because torch 2.11 lost a gradient of theirs, and with it a quarter of the products. Sampled weights of 32
+images need 41 thousand normal numbers per network in `predict`, 266 thousand in a loop, and they are a third of the
+time there: drawn out of a table, they made the loop as much faster as `predict`. Memory that the process keeps
+(`memory.py`) and larger passes took another quarter from `predict` of 32 images; in three measurements since then it
+took 6.0 to 7.9 (graves) and 7.5 to 15.7 times less than the loop (ard)."""
 
 
 def verdict(value: float, goal: float) -> str:
@@ -86,7 +93,8 @@ def goals(records: Records) -> str:
         rows.append([work, value, told, peer, "", ""])
     rows += predict_goals(records) if "predict" in records and "train_step" in records else []
     header = ["work", "ours", "goal", "best peer", "limit", "distance"]
-    return f"## Goals\n\n{table(header, rows)}\n\n{wrapped(PEER_FIGURES.format(peers=_peers(records)))}\n"
+    text = PEER_FIGURES.format(peers=_peers(records), one_graph=_one_graph(records))
+    return f"## Goals\n\n{table(header, rows)}\n\n{wrapped(text)}\n"
 
 
 def _peers(records: Records) -> str:
@@ -99,6 +107,15 @@ def _peers(records: Records) -> str:
     passes = sorted(cost["ratio"] for name, cost in found["predict"].items() if not is_ours(name))
     steps = " and ".join(f"{others[name]:.2f} ({name})" for name in best)
     return f"steps of {steps} at best, predictions of {passes[0]:.1f} to {passes[-1]:.1f}"
+
+
+def _one_graph(records: Records) -> str:
+    """Compiled steps against the plain network by the same update."""
+    steps = records.get("train_step", {}).get("steps", {}).get("compiled", {})
+    if ONE_GRAPH not in steps:
+        return "not measured yet"
+    found = {name: steps[name]["ratio"] / steps[ONE_GRAPH]["ratio"] for name in ESTIMATOR if name in steps}
+    return ", ".join(f"{ESTIMATOR[name]} {value:.2f}" for name, value in found.items())
 
 
 def is_ours(name: str) -> bool:

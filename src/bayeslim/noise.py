@@ -26,8 +26,8 @@ def normal_like(tensor: Tensor) -> Tensor:
 
     Eager code draws `torch.randn_like`, or many float32 numbers on a CPU by `looked_up_normal`, which takes half the
     time. Code under `torch.compile` gets `hashed_normal` of a random seed: the compiler fuses it with what uses the
-    noise and computes it again in the backward pass, so that none is stored. (Its own normal numbers take ten times as
-    long on the CPU.) All follow `torch.manual_seed`; their numbers differ.
+    noise and, where the backward pass is compiled apart, computes it again there, so that none is stored. (Its own
+    normal numbers take ten times as long on the CPU.) All follow `torch.manual_seed`; their numbers differ.
     """
     if _compiled():
         seed = torch.randint(-(2**31), 2**31 - 1, (2,), dtype=torch.int32, device=tensor.device)

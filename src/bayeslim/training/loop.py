@@ -126,7 +126,7 @@ def fit(
             before validation and checkpoint, e.g. `bl.Snapshots`; what it changes must lie in the state of the two
             if a resumed run is to go on exactly. A run that was stopped may call it for one epoch twice.
         autocast: torch.bfloat16 or torch.float16 for the forward pass; the KL stays in float32.
-        compile: compile the objective with torch.compile.
+        compile: compile the objective with torch.compile, on a CPU together with the steps of plain Adam.
         cuda_graph: on CUDA, replay every step as one CUDA graph: small networks train several times faster. Needs a
             network without data-dependent control flow and an optimiser with `capturable=True`, as the default has.
         checkpoint: folder for `checkpoint.safetensors` and `history.jsonl`, written after every epoch.
