@@ -6,7 +6,9 @@ import math
 import re
 import warnings
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from scipy import stats
@@ -172,11 +174,16 @@ BROKEN = torch.tensor([1.0, math.nan, 1.0])
 
 
 @pytest.mark.parametrize("metric", [expected_calibration_error, reliability_curve])
-@pytest.mark.parametrize("bins", [0, -3, 2.5])
+@pytest.mark.parametrize("bins", [0, -3, 2.5, True])
 def test_bad_bins(metric: Callable[[Tensor, Tensor, float], object], bins: float) -> None:
     message = f"`bins` must be an integer >= 1, got {bins}: pass e.g. 15"
     with pytest.raises(ValueError, match=re.escape(message)):
         metric(GOOD, LABELS, bins)
+
+
+def test_bins_may_be_numpys() -> None:
+    bins: Any = np.int64(4)
+    assert expected_calibration_error(GOOD, LABELS, bins) == expected_calibration_error(GOOD, LABELS, 4)
 
 
 @pytest.mark.parametrize("metric", [expected_calibration_error, reliability_curve])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -42,7 +45,12 @@ def test_sine() -> None:
     assert torch.equal(Sin()(x), x.sin())
 
 
-@over("sizes", [[3], [], [3, 0], [3, -1, 2], [3, 2.5]])
+def test_sizes_may_be_numpys() -> None:
+    sizes: Any = np.array([3, 4, 2])
+    assert [type(layer.in_features) for layer in mlp(sizes) if isinstance(layer, nn.Linear)] == [int, int]
+
+
+@over("sizes", [[3], [], [3, 0], [3, -1, 2], [3, 2.5], [3, True]])
 def test_sizes_that_make_no_sense_are_refused(sizes: list[int]) -> None:
     with pytest.raises(ValueError, match="`sizes` must be at least two positive integers, got"):
         mlp(sizes)

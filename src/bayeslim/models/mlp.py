@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from bayeslim.counts import plain_integer
+
 __all__ = ["ACTIVATIONS", "Activation", "Sin", "mlp"]
 
 
@@ -58,8 +60,8 @@ def mlp(
     Example:
         >>> mlp([2, 16, 16, 1], activations=["tanh", "relu"])
     """
-    sizes = list(sizes)
-    if len(sizes) < 2 or any(not isinstance(size, int) or size < 1 for size in sizes):
+    sizes = [plain_integer(size) for size in sizes]
+    if len(sizes) < 2 or any(type(size) is not int or size < 1 for size in sizes):
         raise ValueError(f"`sizes` must be at least two positive integers, got {sizes}: pass e.g. [784, 300, 10]")
     hidden = len(sizes) - 2
     if isinstance(activations, str) or callable(activations):
