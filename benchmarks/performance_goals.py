@@ -3,7 +3,8 @@
 from limits import predict_work, step_seconds
 from performance_markdown import Records, images_of, ratio, table, wrapped
 
-ONE_GRAPH = "deterministic, one graph"
+from bayeslim.step_costs import ONE_GRAPH
+
 ESTIMATOR = {"graves": "weight_sample", "graves, local_reparam": "local_reparam", "vdp": "moments", "k-tied": "k-tied"}
 STEP_GOALS = [
     # record, mode, network, goal, best peer

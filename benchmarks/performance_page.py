@@ -8,8 +8,10 @@ from pathlib import Path
 
 from limits import step_seconds
 from performance_figure import write
-from performance_goals import ONE_GRAPH, goals, is_ours
+from performance_goals import goals, is_ours
 from performance_markdown import Records, images_of, ratio, table, wrapped
+
+from bayeslim.step_costs import ONE_GRAPH
 
 ROOT = Path(__file__).parent.parent
 FILES = (
@@ -65,14 +67,10 @@ def steps(records: Records, name: str) -> str:
         sizes = [f"{other['memory_ratio']:.2f}" if other else "" for other in (cost, *others)]
         rows.append([network, *times, *limits, *sizes])
     sizes, speeds = "-".join(map(str, record["network"])), record["speeds"]
-    one = record["steps"].get("compiled", {}).get(ONE_GRAPH)
-    whole = (
-        ""
-        if one is None
-        else f"""Compiled, that one is by `torch.compile` and torch's fused Adam, as one has it
-    without this library; `fit` compiles Adam with the rest, and the deterministic network takes {ratio(one)} that way.
-    """
-    )
+    one, whole = record["steps"].get("compiled", {}).get(ONE_GRAPH), ""
+    if one is not None:
+        whole = f"""Compiled, that one is by `torch.compile` and torch's fused Adam, as one has it without this library;
+        `fit` compiles Adam with the rest, and the deterministic network takes {ratio(one)} that way. """
     text = f"""Network {sizes}, batch {record["batch"]}, {record["autocast"]}, fused Adam on both sides. Ratios
     are to the deterministic network in the same mode. {whole}The machine multiplies {speeds["flops"] / 1e9:.0f} GFLOP/s
     and copies {speeds["bytes"] / 1e9:.1f} GB/s at these sizes, and torch draws {speeds["normals"] / 1e6:.0f}

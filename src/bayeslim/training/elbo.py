@@ -85,11 +85,10 @@ def nelbo(
     pairs = named_posteriors(model) if with_kl else []
     if apart:  # and in no context, which a compiler could not leave where it gives up on a network's code
         known: dict[object, Tensor] = {}
-        terms = [likelihood.expected_nll(model(x), y).mean() for _ in range(samples)]
+        nll = _mean_nll(model, x, y, likelihood, samples)
     else:
         with kl_alongside(normal_priors(pairs)) as known:
-            terms = [likelihood.expected_nll(model(x), y).mean() for _ in range(samples)]
-    nll = terms[0] if samples == 1 else torch.stack(terms).mean()
+            nll = _mean_nll(model, x, y, likelihood, samples)
     with torch.autocast(nll.device.type, enabled=False), torch.no_grad() if off else nullcontext():
         divergence = summed_kl(pairs, known) if pairs else nll.new_full((), 0.0 if with_kl else math.nan)
     weight = beta.to(divergence) if isinstance(beta, Tensor) else divergence.new_full((), beta)
@@ -97,6 +96,12 @@ def nelbo(
         return Nelbo(nll, nll, divergence, weight)
     scale = num_data if kl_scaling == "elbo" else num_data**2
     return Nelbo(torch.addcmul(nll, weight, divergence, value=1 / scale), nll, divergence, weight)
+
+
+def _mean_nll(model: nn.Module, x: Tensor, y: Tensor, likelihood: Likelihood, samples: int) -> Tensor:
+    """Of a batch, averaged over passes."""
+    terms = [likelihood.expected_nll(model(x), y).mean() for _ in range(samples)]
+    return terms[0] if samples == 1 else torch.stack(terms).mean()
 
 
 def check_kl_scaling(kl_scaling: str) -> None:

@@ -65,13 +65,17 @@ class OneGraph:
     def __init__(
         self, model: nn.Module, likelihood: Likelihood, optimizer: torch.optim.Optimizer, **settings: Any
     ) -> None:
+        from torch._dynamo.exc import (  # nobody else waits for their import
+            FailOnRecompileLimitHit,
+            TorchDynamoException,
+        )
+
         self.model, self.likelihood, self.optimizer, self.settings = model, likelihood, optimizer, settings
+        self.refusals = TorchDynamoException, FailOnRecompileLimitHit
         self.update = compiled(_update, torch.device("cpu"), whole=True)
 
     def __call__(self, x: Tensor, y: Tensor, *, beta: float | Tensor, with_kl: bool) -> Nelbo | None:
         """Update once and return the loss of before; None, and nothing has changed, if that is no single graph."""
-        from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
-
         members = [(p, group) for group in self.optimizer.param_groups for p in group["params"]]
         parameters, groups = zip(*members, strict=True)
         states = [self._state(p) for p in parameters]
@@ -83,7 +87,7 @@ class OneGraph:
             result, used = self.update(
                 *batch, parameters, *moments, torch.tensor(sizes, dtype=torch.float64), constants
             )
-        except (TorchDynamoException, FailOnRecompileLimitHit):
+        except self.refusals:
             return None
         for parameter in parameters:
             parameter.grad = None
