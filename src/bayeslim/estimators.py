@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from bayeslim.gaussian import Gaussian, Mode
+from bayeslim.linear_draw import VARIANCE_FLOOR
 from bayeslim.noise import normal_like
 from bayeslim.ops import LinearOp, Op
 from bayeslim.posteriors.base import Posterior, typed_as, wide
@@ -38,9 +39,6 @@ __all__ = [
 
 Bias = Tensor | Posterior | None
 Estimator = Callable[[Posterior, Op, Tensor, Bias], Tensor]
-
-# Below this the output is deterministic to float precision; it keeps sqrt differentiable at zero.
-VARIANCE_FLOOR = 1e-16
 
 LEFT_OUT, MOST_NOISE = 3.0, 8.0
 """ln alpha from which `clipped_reparam` leaves a mean out, and where it cuts variances."""
@@ -69,7 +67,10 @@ def local_reparam(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor
     tokens of a sequence the correlation is lost, so pooled outputs look far too certain: right for
     training, not for prediction there (see `independent_draws`).
     """
-    return _drawn(op(x, posterior.mean(), bias_mean(bias)), _output_variance(posterior, op, x, bias))
+    joined = None if isinstance(bias, Posterior) else posterior.locally_drawn_output(op, x, bias)
+    if joined is not None:
+        return joined
+    return _drawn(*_output_moments(posterior, op, x, bias))
 
 
 def clipped_reparam(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
@@ -120,12 +121,10 @@ def taylor_moments(posterior: Posterior, op: Op, x: Tensor | Gaussian, bias: Bia
 
 
 def _moments(posterior: Posterior, op: Op, x: Tensor | Gaussian, bias: Bias, mode: Mode) -> Gaussian:
-    uncertain = isinstance(x, Gaussian)
-    mean_in = x.mean if uncertain else x
-    weight = posterior.mean()
+    if not isinstance(x, Gaussian):
+        return Gaussian.of(*_output_moments(posterior, op, x, bias), mode)
+    mean_in, weight = x.mean, posterior.mean()
     mean = op(typed_as(weight, mean_in), weight, bias_mean(bias))
-    if not uncertain:
-        return Gaussian.of(mean, _output_variance(posterior, op, mean_in, bias), mode)
     if op.repeats_inputs(x.shape, weight.shape):
         raise TypeError(
             "moments of an uncertain input need padding_mode='zeros', or 'circular' with a kernel shorter than the "
@@ -203,11 +202,15 @@ def _drawn(mean: Tensor, variance: Tensor) -> Tensor:
     return torch.addcmul(mean, (variance + VARIANCE_FLOOR).sqrt().to(mean.dtype), normal_like(mean))
 
 
-def _output_variance(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
-    """`Var[op(x, W) + b]`, in float32 where float16 would underflow."""
-    with without_float16(x.device.type):
-        variance = posterior.output_variance(op, wide(x))
-    return _with_bias_variance(variance, op, bias)
+def _output_moments(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> tuple[Tensor, Tensor]:
+    """Mean and variance of `op(x, W) + b`; the latter in float32 where float16 would underflow."""
+    both = posterior.output_moments(op, x, bias_mean(bias))
+    if both is None:
+        weight = posterior.mean()
+        mean = op(typed_as(weight, x), weight, bias_mean(bias))
+        with without_float16(x.device.type):
+            both = mean, posterior.output_variance(op, wide(x))
+    return both[0], _with_bias_variance(both[1], op, bias)
 
 
 def _with_bias_variance(variance: Tensor, op: Op, bias: Bias) -> Tensor:

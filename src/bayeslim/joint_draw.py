@@ -20,7 +20,20 @@ from torch import Tensor
 from bayeslim.first_derivatives import refuse_second_derivatives
 from bayeslim.noise import normal_like
 
-__all__ = ["drawn", "drawn_from_factors", "drawn_product", "kl_alongside", "normal_sum", "spread", "sum_of_squares"]
+__all__ = [
+    "Gaussian",
+    "Request",
+    "drawn",
+    "drawn_from_factors",
+    "drawn_product",
+    "kl_alongside",
+    "may_join",
+    "normal_kl_of_sums",
+    "normal_sum",
+    "requested",
+    "spread",
+    "sum_of_squares",
+]
 
 Gaussian = tuple[float, float]
 """Mean and standard deviation."""
@@ -82,7 +95,8 @@ def kl_alongside(priors: Mapping[object, Gaussian]) -> Iterator[dict[object, Ten
         _asked.reset(token)
 
 
-def _request() -> Request | None:
+def requested() -> Request | None:
+    """Who asks for KLs now."""
     if torch.compiler.is_compiling():
         return _traced[-1] if _traced else None
     return _asked.get()
@@ -152,8 +166,8 @@ def spread(posterior: object, loc: Tensor, log_std: Tensor) -> Tensor:
 
 def _wanted(posterior: object, loc: Tensor, log_std: Tensor) -> Request | None:
     """Who wants the KL of a posterior now."""
-    asked = _request()
-    if asked is None or posterior in asked.found or posterior not in asked.priors or not _may_join(loc, log_std):
+    asked = requested()
+    if asked is None or posterior in asked.found or posterior not in asked.priors or not may_join(loc, log_std):
         return None
     return asked
 
@@ -174,7 +188,7 @@ def _left(asked: Request, posterior: object, results: Any) -> Tensor:
     return results[0]
 
 
-def _may_join(loc: Tensor, log_std: Tensor) -> bool:
+def may_join(loc: Tensor, log_std: Tensor) -> bool:
     """Whether nothing looks inside the autograd functions below.
 
     Checkpointing (a saved-tensor hook) repeats the forward pass later, outside the block, and functorch transforms
@@ -198,8 +212,15 @@ def _checkpointed() -> bool:
 def normal_sum(loc: Tensor, log_std: Tensor, variances: Tensor, prior: Gaussian) -> Tensor:
     """The KL from a normal prior, summed over all weights, from the sum of their variances."""
     squares = sum_of_squares(loc - prior[0] if prior[0] else loc)
-    constant = loc.numel() * (math.log(prior[1]) - 0.5)
-    return 0.5 * prior[1] ** -2 * (squares + variances) - _sum(log_std) + constant
+    return normal_kl_of_sums(squares, variances, _sum(log_std), loc.numel(), prior)
+
+
+def normal_kl_of_sums(squares: Any, variances: Any, logs: Any, count: int, prior: Gaussian) -> Any:
+    """The same from the sums of squared distances from the prior's mean, of variances and of log standard deviations.
+
+    They are tensors or floats.
+    """
+    return 0.5 * prior[1] ** -2 * (squares + variances) - logs + count * (math.log(prior[1]) - 0.5)
 
 
 def sum_of_squares(x: Tensor) -> Tensor:

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bayeslim.compiled_code import compiling
+
 __all__ = ["hashed_normal", "looked_up_normal", "normal_like", "normals"]
 
 inside: Any = torch._C._functorch  # pyright: ignore[reportAttributeAccessIssue]
@@ -29,7 +31,7 @@ def normal_like(tensor: Tensor) -> Tensor:
     noise and, where the backward pass is compiled apart, computes it again there, so that none is stored. (Its own
     normal numbers take ten times as long on the CPU.) All follow `torch.manual_seed`; their numbers differ.
     """
-    if _compiled():
+    if compiling():
         seed = torch.randint(-(2**31), 2**31 - 1, (2,), dtype=torch.int32, device=tensor.device)
         return hashed_normal(seed, tensor.shape).to(tensor.dtype)
     found = _looked_up(tensor.shape, tensor)
@@ -45,11 +47,6 @@ def normals(shape: torch.Size | tuple[int, ...], like: Tensor) -> Tensor:
     """
     found = _looked_up(shape, like)
     return torch.randn(shape, dtype=like.dtype, device=like.device) if found is None else found
-
-
-def _compiled() -> bool:
-    # Not `torch.compiler.is_exporting()`, which torch 2.11 answers by True in everything that it compiles.
-    return torch.compiler.is_compiling() and not torch.compiler._is_exporting_flag
 
 
 def _looked_up(shape: torch.Size | tuple[int, ...], like: Tensor) -> Tensor | None:

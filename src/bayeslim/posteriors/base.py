@@ -72,6 +72,14 @@ class Posterior(nn.Module, ABC):
         """`op(x, W, bias)` for one draw, where there is a better way than `rsample` and the op; None elsewhere."""
         return None
 
+    def locally_drawn_output(self, op: Op, x: Tensor, bias: Tensor | None) -> Tensor | None:
+        """A draw of every output of `op(x, W, bias)` on its own, where there is a better way than by their moments."""
+        return None
+
+    def output_moments(self, op: Op, x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:
+        """Mean and variance of `op(x, W, bias)`, where there is a better way than one after the other."""
+        return None
+
     @abstractmethod
     def config(self) -> dict[str, Any]:
         """The keyword arguments, besides `init`, that build a posterior of the same shape."""

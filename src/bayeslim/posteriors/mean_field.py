@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bayeslim.joint_draw import drawn, drawn_product, spread
+from bayeslim.linear_draw import draw_outputs, draw_weights
 from bayeslim.ops import LinearOp, Op
 from bayeslim.posteriors.base import (
     Posterior,
@@ -15,6 +16,7 @@ from bayeslim.posteriors.base import (
     soft_upper_bound_inverse,
     wide,
 )
+from bayeslim.two_products import two_products
 
 __all__ = ["MeanField", "fan_in_mean_field"]
 
@@ -84,9 +86,18 @@ class MeanField(Posterior):
         return drawn(self, self.loc, self.log_std())
 
     def drawn_output(self, op: Op, x: Tensor, bias: Tensor | None) -> Tensor | None:
-        """See `Posterior.drawn_output`: of linear maps in 16 bits on CUDA, which takes less memory."""
-        linear = type(op) is LinearOp and self.loc.is_cuda
-        return drawn_product(self, self.loc, self.log_std(), x, bias) if linear else None
+        """See `Posterior.drawn_output`: of linear maps, in 16 bits on CUDA and in an objective on a CPU."""
+        if type(op) is not LinearOp:
+            return None
+        return (drawn_product if self.loc.is_cuda else draw_weights)(self, self.loc, self.log_std(), x, bias)
+
+    def locally_drawn_output(self, op: Op, x: Tensor, bias: Tensor | None) -> Tensor | None:
+        """See `Posterior.locally_drawn_output`: of linear maps in an objective on a CPU."""
+        return draw_outputs(self, self.loc, self.log_std(), x, bias) if type(op) is LinearOp else None
+
+    def output_moments(self, op: Op, x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:
+        """See `Posterior.output_moments`: of linear maps in compiled code on a CPU."""
+        return two_products(op, x, self.loc, self.variance, bias)
 
     def config(self) -> dict[str, float | int | None]:
         """The bound; the scales themselves are parameters."""
