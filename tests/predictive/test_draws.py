@@ -24,10 +24,11 @@ SAMPLES = 200
 
 
 def network(posterior: Callable[..., Any] = MeanField03, **options: Any) -> nn.Sequential:
-    """Plain, then 40 features to 20 to 2 outputs."""
+    """Plain, then 40 features to 60 to 40, then plain to 2 outputs."""
     torch.manual_seed(0)
     bayes = {"posterior": posterior, "estimator": bl.weight_sample, **options}
-    return nn.Sequential(nn.Linear(3, 40), nn.Tanh(), Linear(40, 20, **bayes), nn.ReLU(), Linear(20, 2, **bayes))
+    uncertain = Linear(40, 60, **bayes), nn.ReLU(), Linear(60, 40, **bayes)
+    return nn.Sequential(nn.Linear(3, 40), nn.Tanh(), *uncertain, nn.Linear(40, 2))
 
 
 def inputs(count: int) -> Tensor:
@@ -56,7 +57,7 @@ def test_few_examples_draw_outputs_of_every_linear_layer() -> None:
     assert drawn_ahead(plan) == [model[2]]  # its input is the same in all networks
     assert list(plan.jointly) == [model[4]]
     assert plan.draws_outputs and plan.vectorises
-    assert plan.shapes == [torch.Size([2 * 20]), torch.Size([2**2 * 20])]
+    assert plan.shapes == [torch.Size([2 * 60]), torch.Size([2**2 * 60])]
 
 
 def test_more_examples_draw_outputs_of_the_first_layer_only() -> None:
@@ -64,7 +65,7 @@ def test_more_examples_draw_outputs_of_the_first_layer_only() -> None:
     plan = plan_of(model, inputs(12))
     assert drawn_ahead(plan) == [model[2], model[4].weight, model[4].bias]
     assert not plan.jointly and plan.draws_outputs
-    assert [draw.networks(5).shape for draw in plan.ahead] == [(5, 12, 20), (5, 2, 20), (5, 2)]
+    assert [draw.networks(5).shape for draw in plan.ahead] == [(5, 12, 60), (5, 40, 60), (5, 40)]
 
 
 def lstm_output(lstm: nn.Module) -> nn.Module:
@@ -164,13 +165,14 @@ def test_a_seed_gives_the_same_prediction(count: int) -> None:
 
 
 def test_pruned_networks_keep_exact_zeros() -> None:
-    """With all weights of the last layer pruned nothing is left but its bias."""
+    """With all weights of the last uncertain layer pruned nothing is left but its bias."""
     model = network()
     last = model[4]
     assert isinstance(last, BayesLayer) and isinstance(last.bias, Tensor)
-    last.weight = Masked(last.weight, torch.zeros(2, 20))
+    last.weight = Masked(last.weight, torch.zeros(40, 60))
     for count in (1, 2, 12):
-        assert torch.equal(samples_of(model, inputs(count), 20), last.bias.detach().expand(20, count, 2))
+        left = model[5](last.bias).detach().expand(20, count, 2)
+        torch.testing.assert_close(samples_of(model, inputs(count), 20), left, atol=1e-6, rtol=0)
 
 
 def test_a_prediction_works_in_inference_mode() -> None:
