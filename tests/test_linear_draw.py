@@ -184,6 +184,32 @@ def test_a_bias_with_a_posterior_stays_plain(uses: list[bool], estimator: Any) -
     assert not uses
 
 
+class Zero(MeanField):
+    """Draws and moments of its own."""
+
+    def rsample(self) -> Tensor:
+        return 0 * self.loc
+
+    def mean(self) -> Tensor:
+        return 0 * self.loc
+
+    def variance(self) -> Tensor:
+        return 0 * self.log_scale
+
+
+class Inherited(MeanField):
+    """Those of the class."""
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_a_class_with_draws_of_its_own_is_asked_for_them(uses: list[bool], estimator: Any) -> None:
+    model = network(posterior=Zero, estimator=estimator)
+    assert objective(model, inputs(7, 5)).nll.isclose(torch.tensor(3.0, dtype=torch.float64).log())
+    assert not uses
+    objective(network(posterior=Inherited, estimator=estimator), inputs(7, 5))
+    assert uses == [True, True]
+
+
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_inputs_of_a_wrong_width_are_named(estimator: Any) -> None:
     with pytest.raises(RuntimeError, match=r"shapes cannot be multiplied \(7x6 and 5x4\)"):

@@ -37,7 +37,8 @@ def two_products(
         return None
     rows: Any = _TwoProducts.apply(x if x.ndim == 2 else x.flatten(0, -2), mean, variance())
     output, spread = rows if x.ndim == 2 else (part.unflatten(0, x.shape[:-1]) for part in rows)
-    return output if bias is None else output + bias, spread
+    # Of two views that leave compiled code as they are torch 2.11 loses the gradients.
+    return output.clone() if bias is None else output + bias, spread
 
 
 class _TwoProducts(torch.autograd.Function):

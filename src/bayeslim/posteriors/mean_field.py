@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +48,13 @@ class MeanField(Posterior):
     """
 
     scale_parameters = ("log_scale",)
+    own_draws: ClassVar[bool] = True
+    """Whether draws and moments are as defined here, which is what the functions for linear layers compute."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        defined = ("mean", "variance", "rsample")
+        cls.own_draws = all(getattr(cls, name) is getattr(MeanField, name) for name in defined)
 
     def __init__(self, init: Tensor, scale: float | Tensor = DEFAULT_SCALE, max_scale: float = math.inf) -> None:
         fits = bool(((scale > 0) & (scale < max_scale)).all()) if isinstance(scale, Tensor) else 0 < scale < max_scale
@@ -87,17 +95,19 @@ class MeanField(Posterior):
 
     def drawn_output(self, op: Op, x: Tensor, bias: Tensor | None) -> Tensor | None:
         """See `Posterior.drawn_output`: of linear maps, in 16 bits on CUDA and in an objective on a CPU."""
-        if type(op) is not LinearOp:
+        if not self.own_draws or type(op) is not LinearOp:
             return None
         return (drawn_product if self.loc.is_cuda else draw_weights)(self, self.loc, self.log_std(), x, bias)
 
     def locally_drawn_output(self, op: Op, x: Tensor, bias: Tensor | None) -> Tensor | None:
         """See `Posterior.locally_drawn_output`: of linear maps in an objective on a CPU."""
-        return draw_outputs(self, self.loc, self.log_std(), x, bias) if type(op) is LinearOp else None
+        if not self.own_draws or type(op) is not LinearOp:
+            return None
+        return draw_outputs(self, self.loc, self.log_std(), x, bias)
 
     def output_moments(self, op: Op, x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:
         """See `Posterior.output_moments`: of linear maps in compiled code on a CPU."""
-        return two_products(op, x, self.loc, self.variance, bias)
+        return two_products(op, x, self.mean(), self.variance, bias)
 
     def config(self) -> dict[str, float | int | None]:
         """The bound; the scales themselves are parameters."""

@@ -70,7 +70,7 @@ class Multiplicative(Posterior):
 
     def output_moments(self, op: Op, x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:
         """See `Posterior.output_moments`: of linear maps in compiled code on a CPU."""
-        return two_products(op, x, self.loc, self.variance, bias)
+        return two_products(op, x, self.mean(), self.variance, bias)
 
     def config(self) -> dict[str, float | int | None]:
         """The bound; the rates themselves are parameters."""
