@@ -107,7 +107,7 @@ class MeanField(Posterior):
 
     def output_moments(self, op: Op, x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:
         """See `Posterior.output_moments`: of linear maps in compiled code on a CPU."""
-        return two_products(op, x, self.mean(), self.variance, bias)
+        return two_products(op, x, self.loc, self.log_std(), bias) if self.own_draws else None
 
     def config(self) -> dict[str, float | int | None]:
         """The bound; the scales themselves are parameters."""

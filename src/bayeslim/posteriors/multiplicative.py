@@ -9,14 +9,12 @@ from torch import Tensor, nn
 
 from bayeslim.log_alpha import SMALLEST_MEAN
 from bayeslim.noise import normal_like
-from bayeslim.ops import Op
 from bayeslim.posteriors.base import (
     Posterior,
     soft_upper_bound,
     soft_upper_bound_inverse,
     wide,
 )
-from bayeslim.two_products import two_products
 
 __all__ = ["Multiplicative"]
 
@@ -67,10 +65,6 @@ class Multiplicative(Posterior):
         """`loc + loc * sqrt(alpha) * noise`."""
         deviation = (0.5 * self._bounded_log_alpha()).exp().to(self.loc.dtype) * self.loc
         return torch.addcmul(self.loc, deviation, normal_like(self.loc))
-
-    def output_moments(self, op: Op, x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:
-        """See `Posterior.output_moments`: of linear maps in compiled code on a CPU."""
-        return two_products(op, x, self.mean(), self.variance, bias)
 
     def config(self) -> dict[str, float | int | None]:
         """The bound; the rates themselves are parameters."""
