@@ -22,7 +22,6 @@ from bayeslim.noise import normal_like
 
 __all__ = [
     "Gaussian",
-    "Request",
     "drawn",
     "drawn_from_factors",
     "drawn_product",

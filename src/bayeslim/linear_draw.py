@@ -119,7 +119,7 @@ class _ByOutputs(torch.autograd.Function):
 def _kl(prior: Gaussian, loc: Tensor, log_std: Tensor, variances: Tensor) -> Tensor:
     """Of floats: operations on tensors that hold one number take ten times as long."""
     sums = sum_of_squares(_distance(prior, loc)).item(), variances.item(), log_std.sum().item()
-    return torch.tensor(normal_kl_of_sums(*sums, loc.numel(), prior), dtype=loc.dtype)
+    return loc.new_tensor(normal_kl_of_sums(*sums, loc.numel(), prior))
 
 
 def _pull(prior: Gaussian, by_kl: Tensor) -> float:
