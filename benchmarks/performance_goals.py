@@ -45,7 +45,7 @@ own, `linear_draw.py`, 1.54 to 1.87 and 2.34 to 2.74 in alternating processes); 
 deterministic network is by `torch.compile` and torch's fused Adam, as one has it without this library; `fit` compiles
 Adam with the rest (`training/one_graph.py`): weight_sample 1.06 to 1.20 (before 1.29 to 1.42), moments 1.81 to 2.18
 (2.10 to 2.30). Mean and variance of compiled local_reparam are one batch of two products (`two_products.py`), faster
-on AMD and Intel processors with 2 to 16 threads: 1.55 to 1.93 in seven measurements, median 1.82, of which three are
+on AMD and Intel processors with 2 to 16 threads: 1.55 to 1.93 in nine measurements, median 1.82, of which three are
 within the goal; in alternating processes without it 1.76 to 2.06, median 1.88. It takes twice the products of the
 deterministic network, which are two thirds of that one's step, and more of a slow clock than of a fast one goes to
 products. The deterministic network by the same update takes 0.84 to 0.90; against that one the record is
