@@ -37,8 +37,8 @@ MODES = {
 }
 
 PEER_FIGURES = """The figures of peers are the best of torchbnn 1.2, bayesian-torch 0.5.0, blitz 0.2.8 and IVON
-0.1.3, measured when the
-goals were set: on two CPU cores, and on one H200. Our own measurement ("Other libraries", below) is kinder to them:
+0.1.3, measured when the goals were set: on two CPU cores, and on one H200. Our own
+measurement ("Other libraries", below) is kinder to them:
 {peers}. Ratios on the CPU move with the speed of a shared machine: in eight measurements, of which the record is the
 last, eager weight_sample was 1.62 to 1.88, local_reparam 2.36 to 2.51 (before linear layers had functions of their
 own, `linear_draw.py`, 1.54 to 1.87 and 2.34 to 2.74 in alternating processes); moments 2.73 to 3.22. Compiled, the

@@ -22,6 +22,7 @@ from bayeslim.noise import normal_like
 
 __all__ = [
     "Gaussian",
+    "distance",
     "drawn",
     "drawn_from_factors",
     "drawn_product",
@@ -210,7 +211,7 @@ def _checkpointed() -> bool:
 
 def normal_sum(loc: Tensor, log_std: Tensor, variances: Tensor, prior: Gaussian) -> Tensor:
     """The KL from a normal prior, summed over all weights, from the sum of their variances."""
-    squares = sum_of_squares(loc - prior[0] if prior[0] else loc)
+    squares = sum_of_squares(distance(loc, prior))
     return normal_kl_of_sums(squares, variances, _sum(log_std), loc.numel(), prior)
 
 
@@ -220,6 +221,11 @@ def normal_kl_of_sums(squares: Any, variances: Any, logs: Any, count: int, prior
     They are tensors or floats.
     """
     return 0.5 * prior[1] ** -2 * (squares + variances) - logs + count * (math.log(prior[1]) - 0.5)
+
+
+def distance(loc: Tensor, prior: Gaussian) -> Tensor:
+    """From the prior's mean, without a copy where that is 0."""
+    return loc - prior[0] if prior[0] else loc
 
 
 def sum_of_squares(x: Tensor) -> Tensor:
@@ -247,7 +253,7 @@ class _Drawn(torch.autograd.Function):
         (loc, std, noise), (by_weight, by_kl) = ctx.saved_tensors, gradients
         pull = by_kl * ctx.prior[1] ** -2
         by_log_std = (by_weight * noise).addcmul_(std, pull).mul_(std).sub_(by_kl)
-        by_loc = torch.addcmul(by_weight, loc - ctx.prior[0] if ctx.prior[0] else loc, pull)
+        by_loc = torch.addcmul(by_weight, distance(loc, ctx.prior), pull)
         return by_loc, by_log_std, None
 
 
@@ -267,4 +273,4 @@ class _Spread(torch.autograd.Function):
         (loc, variance), (by_variance, by_kl) = ctx.saved_tensors, gradients
         pull = by_kl * ctx.prior[1] ** -2
         by_log_std = torch.add(by_variance, pull, alpha=0.5).mul_(variance).mul_(2).sub_(by_kl)
-        return (loc - ctx.prior[0] if ctx.prior[0] else loc) * pull, by_log_std, None
+        return distance(loc, ctx.prior) * pull, by_log_std, None

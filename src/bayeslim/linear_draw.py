@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayeslim.first_derivatives import refuse_second_derivatives
-from bayeslim.joint_draw import Gaussian, may_join, normal_kl_of_sums, requested, sum_of_squares
+from bayeslim.joint_draw import Gaussian, distance, may_join, normal_kl_of_sums, requested, sum_of_squares
 from bayeslim.noise import normal_like
 
 __all__ = ["VARIANCE_FLOOR", "draw_outputs", "draw_weights"]
@@ -81,7 +81,7 @@ class _ByWeights(torch.autograd.Function):
         else:
             by_kl, pull = gradients[1], _pull(ctx.prior, gradients[1])
             torch.addcmul(-by_kl, by_log_std.add_(std, alpha=pull), std, out=by_log_std)
-            by_loc.add_(_distance(ctx.prior, loc), alpha=pull)
+            by_loc.add_(distance(loc, ctx.prior), alpha=pull)
         return by_x, by_loc, by_log_std, by_output.sum(0) if ctx.needs_input_grad[3] else None, None
 
 
@@ -112,20 +112,16 @@ class _ByOutputs(torch.autograd.Function):
         else:
             by_kl, pull = gradients[1], _pull(ctx.prior, gradients[1])
             torch.addcmul(-by_kl, by_log_std.add_(pull), variance, out=by_log_std)
-            by_loc.add_(_distance(ctx.prior, loc), alpha=pull)
+            by_loc.add_(distance(loc, ctx.prior), alpha=pull)
         return by_x, by_loc, by_log_std, by_output.sum(0) if ctx.needs_input_grad[3] else None, None
 
 
 def _kl(prior: Gaussian, loc: Tensor, log_std: Tensor, variances: Tensor) -> Tensor:
     """Of floats: operations on tensors that hold one number take ten times as long."""
-    sums = sum_of_squares(_distance(prior, loc)).item(), variances.item(), log_std.sum().item()
+    sums = sum_of_squares(distance(loc, prior)).item(), variances.item(), log_std.sum().item()
     return loc.new_tensor(normal_kl_of_sums(*sums, loc.numel(), prior))
 
 
 def _pull(prior: Gaussian, by_kl: Tensor) -> float:
     """The slope of the KL by a mean, per distance from that of the prior."""
     return by_kl.item() * prior[1] ** -2
-
-
-def _distance(prior: Gaussian, loc: Tensor) -> Tensor:
-    return loc - prior[0] if prior[0] else loc
