@@ -11,11 +11,12 @@ from torch import Tensor, nn
 import bayeslim as bl
 from bayeslim.ops import LinearOp
 from bayeslim.posteriors import MeanField
-from bayeslim.two_products import two_products
+from bayeslim.two_products import MANY_EXAMPLES, draw_by_two_products, two_products
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Without generating code, which takes seconds; test_compiled_training does."""
+    torch.compiler.reset()  # cases share their code, which is compiled eight times at most
     return torch.compile(function, backend="aot_eager", fullgraph=True)
 
 
@@ -24,12 +25,16 @@ def uses(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether products were one batch, for every layer that asked."""
     found: list[bool] = []
 
-    def noted(*args: Any) -> Any:
-        both = two_products(*args)
-        found.append(both is not None)
-        return both
+    def noting(way: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*args: Any) -> Any:
+            result = way(*args)
+            found.append(result is not None)
+            return result
 
-    monkeypatch.setattr("bayeslim.posteriors.mean_field.two_products", noted)
+        return noted
+
+    for way in (two_products, draw_by_two_products):
+        monkeypatch.setattr(f"bayeslim.posteriors.mean_field.{way.__name__}", noting(way))
     return found
 
 
@@ -91,3 +96,37 @@ def test_inputs_of_a_wrong_width_are_named() -> None:
     layer = bl.layers.Linear(5, 4, estimator=bl.local_reparam)
     with pytest.raises(RuntimeError, match="same reduction dim"):
         stays_apart(layer, torch.randn(2, 6))
+
+
+def ramp(like: Tensor) -> Tensor:
+    """In place of noise: numbers that say where they lie in a tensor (examples, features)."""
+    return (
+        torch.arange(like.shape[-1], dtype=like.dtype) + 10 * torch.arange(like.shape[-2])[:, None]
+    ).sin() + like * 0
+
+
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("shape", [(7, 5), (2, 3, 5), (64, 5), (2, 32, 5)])
+def test_draws_features_first_are_those_of_plain_operations(
+    shape: tuple[int, ...], has_bias: bool, computed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the same noise; of few examples and of many, data or what the layer before has computed."""
+    torch.manual_seed(0)
+    weight, x = MeanField(torch.randn(4, 5, dtype=torch.float64), 0.3), torch.randn(shape, dtype=torch.float64)
+    x.requires_grad_(computed)
+    bias = torch.randn(4, dtype=torch.float64, requires_grad=True) if has_bias else None
+    wanted = [*weight.parameters(), *([x] if computed else []), *([bias] if bias is not None else [])]
+    features_first = len(x.flatten(0, -2)) >= MANY_EXAMPLES
+    of_draws = (lambda like: ramp(like.mT).mT) if features_first else ramp
+    monkeypatch.setattr("bayeslim.two_products.normal_like", of_draws)
+    monkeypatch.setattr("bayeslim.estimators.normal_like", ramp)
+
+    def drawn(x: Tensor, bias: Tensor | None) -> Tensor:
+        return bl.local_reparam(weight, LinearOp(), x, bias)
+
+    found, expected = compiled(drawn)(x, bias), drawn(x, bias)
+    torch.testing.assert_close(found, expected)
+    assert found.is_contiguous()
+    slopes, expected_slopes = (torch.autograd.grad(drawn.sin().sum(), wanted) for drawn in (found, expected))
+    torch.testing.assert_close(slopes, expected_slopes)

@@ -41,6 +41,17 @@ def test_value_and_slopes(name: str) -> None:
     torch.testing.assert_close(slopes, torch.autograd.grad(3 * expected, (mean, log_std)))
 
 
+@pytest.mark.parametrize("name", ["normal", "shifted", "he", "mixture"])
+def test_value_and_slopes_in_compiled_code(name: str) -> None:
+    """Which sums normal priors in one loop."""
+    prior, (mean, log_std) = PRIORS[name], parameters()
+    found = torch.compile(prior.total, backend="aot_eager", fullgraph=True)(mean, log_std)
+    expected = prior.kl(mean, (2 * log_std).exp()).sum()
+    torch.testing.assert_close(found, expected)
+    slopes = torch.autograd.grad(3 * found, (mean, log_std))
+    torch.testing.assert_close(slopes, torch.autograd.grad(3 * expected, (mean, log_std)))
+
+
 @pytest.mark.parametrize("name", CLOSED)
 def test_of_many_networks_at_once(name: str) -> None:
     prior, (mean, log_std) = PRIORS[name], parameters()

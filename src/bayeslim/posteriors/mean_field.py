@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from bayeslim.compiled_code import compiling
 from bayeslim.joint_draw import drawn, drawn_product, spread
 from bayeslim.linear_draw import draw_outputs, draw_weights
 from bayeslim.ops import LinearOp, Op
@@ -17,7 +18,7 @@ from bayeslim.posteriors.base import (
     soft_upper_bound_inverse,
     wide,
 )
-from bayeslim.two_products import two_products
+from bayeslim.two_products import draw_by_two_products, two_products
 
 __all__ = ["MeanField", "fan_in_mean_field"]
 
@@ -100,9 +101,11 @@ class MeanField(Posterior):
         return (drawn_product if self.loc.is_cuda else draw_weights)(self, self.loc, self.log_std(), x, bias)
 
     def locally_drawn_output(self, op: Op, x: Tensor, bias: Tensor | None) -> Tensor | None:
-        """See `Posterior.locally_drawn_output`: of linear maps in an objective on a CPU."""
+        """See `Posterior.locally_drawn_output`: of linear maps on a CPU, compiled or in an objective."""
         if not self.own_draws or type(op) is not LinearOp:
             return None
+        if compiling():
+            return draw_by_two_products(op, x, self.loc, self.log_std(), bias)
         return draw_outputs(self, self.loc, self.log_std(), x, bias)
 
     def output_moments(self, op: Op, x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 __all__ = ["compiled"]
+
+OURS = re.compile(r"G\['__import_bayeslim_dot_")
+PYTHONS = re.compile(r"G\['(__builtins_dict|__import_(torch_dot_|torch'|math'))")
+"""Names in this library, and in torch and Python; others are of modules that somebody else wrote."""
+SAME_OBJECT = ("BUILTIN_MATCH", "CLASS_MATCH", "CLOSURE_MATCH", "DUPLICATE_INPUT", "ID_MATCH", "MODULE_MATCH")
+"""Conditions of the kind that a name still stands for the same function, class or module."""
 
 
 def compiled(function: Callable[..., Any], device: torch.device, *, whole: bool = False) -> Callable[..., Any]:
@@ -19,8 +26,9 @@ def compiled(function: Callable[..., Any], device: torch.device, *, whole: bool 
         device: where its tensors will lie.
         whole: it must become one graph, which `torch.autograd.grad` may be part of.
     """
-    # On the CPU inductor's own random numbers are three times slower than eager ones.
-    options: dict[str, Any] = {"fallback_random": True} if device.type == "cpu" else {}
+    options: dict[str, Any] = {"guard_filter_fn": _may_change}
+    if device.type == "cpu":  # where inductor's own random numbers are three times slower than eager ones
+        options["fallback_random"] = True
     fast = torch.compile(_own_code(function), options=options, fullgraph=whole)
 
     settings: Any = torch._dynamo.config
@@ -39,6 +47,21 @@ def compiled(function: Callable[..., Any], device: torch.device, *, whole: bool 
                 setattr(settings, name, value)
 
     return call
+
+
+def _may_change(guards: Sequence[Any]) -> list[bool]:
+    """Which of the conditions that code was compiled under are checked before every call.
+
+    Not that functions of torch and Python are still the same, nor anything in the modules of this library. These are
+    two of five conditions and take more than half of the time, because nobody else has what they look at in the cache.
+    """
+    return [
+        not (guard.is_global and (OURS.match(guard.name) or _fixed(guard.name, guard.guard_type))) for guard in guards
+    ]
+
+
+def _fixed(name: str, kind: str) -> bool:
+    return kind in SAME_OBJECT and PYTHONS.match(name) is not None
 
 
 def _own_code(function: Callable[..., Any]) -> Callable[..., Any]:
