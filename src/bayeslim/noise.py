@@ -17,11 +17,11 @@ __all__ = ["hashed_normal", "looked_up_normal", "normal_like", "normals"]
 inside: Any = torch._C._functorch  # pyright: ignore[reportAttributeAccessIssue]
 """What torch knows about its own transforms, such as `torch.vmap`."""
 
-MANY = 2**17
-"""From here `looked_up_normal` is the faster one, also in a training step, which leaves nothing of it in the cache.
-
-There it takes 290 us for so many and `torch.randn` 490; for half as many 340 to 590, most of them to begin, and 330 to
-410."""
+MANY = 2**16
+"""From here `looked_up_normal` is the faster one."""
+MANY_IN_A_STEP = 2**17
+"""The same in a training step, which leaves nothing of it in the cache: 290 us instead of the 490 of `torch.randn` for
+so many, but 340 to 590 instead of 330 to 410 for half as many."""
 AT_ONCE = 2**16
 """Numbers that are looked up together: what this takes stays in the cache."""
 
@@ -37,7 +37,7 @@ def normal_like(tensor: Tensor) -> Tensor:
     if compiling():
         seed = torch.randint(-(2**31), 2**31 - 1, (2,), dtype=torch.int32, device=tensor.device)
         return hashed_normal(seed, tensor.shape).to(tensor.dtype)
-    found = _looked_up(tensor.shape, tensor)
+    found = _looked_up(tensor.shape, tensor, MANY_IN_A_STEP)
     return torch.randn_like(tensor) if found is None else found
 
 
@@ -48,12 +48,12 @@ def normals(shape: torch.Size | tuple[int, ...], like: Tensor) -> Tensor:
         >>> normals((200, 3), torch.zeros(3)).shape
         torch.Size([200, 3])
     """
-    found = _looked_up(shape, like)
+    found = _looked_up(shape, like, MANY)
     return torch.randn(shape, dtype=like.dtype, device=like.device) if found is None else found
 
 
-def _looked_up(shape: torch.Size | tuple[int, ...], like: Tensor) -> Tensor | None:
-    """`looked_up_normal` of a random seed, or None where that is no faster or not allowed.
+def _looked_up(shape: torch.Size | tuple[int, ...], like: Tensor, many: int) -> Tensor | None:
+    """`looked_up_normal` of a random seed, or None for fewer than `many` numbers or where it is not allowed.
 
     Inside `torch.vmap` numbers for all samples are drawn at once, where those are to differ.
     """
@@ -62,12 +62,12 @@ def _looked_up(shape: torch.Size | tuple[int, ...], like: Tensor) -> Tensor | No
     count = math.prod(shape)
     transforms = inside.get_interpreter_stack() or []
     if not transforms:
-        return looked_up_normal(int(_seed()), shape) if count >= MANY else None
+        return looked_up_normal(int(_seed()), shape) if count >= many else None
     if len(transforms) > 1 or transforms[0].key() != inside.TransformType.Vmap:
         return None
     vmap = inside.CVmapInterpreterPtr(transforms[0])
     samples, differ = vmap.batchSize(), vmap.randomness() == inside.RandomnessType.Different
-    if not differ or samples * count < MANY:
+    if not differ or samples * count < many:
         return None
     noise = looked_up_normal(int(inside.get_unwrapped(_seed())[0]), (samples, *shape))
     return inside._add_batch_dim(noise, 0, vmap.level())

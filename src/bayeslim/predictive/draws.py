@@ -160,13 +160,13 @@ def _tried(model: nn.Module, layers: list[BayesLayer], linear: list[BayesLayer],
 
     def drawn(posterior: Posterior) -> Tensor:
         draws[posterior] += 1
-        mean = posterior.mean()
-        return mean + 0 * torch.randn((), dtype=mean.dtype, device=mean.device)  # to vmap, one per network
+        return posterior.mean() + _nothing(posterior.mean())
 
     def seen(layer: BayesLayer, weight: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
         differs = torch._C._functorch.is_batchedtensor(x)  # pyright: ignore[reportAttributeAccessIssue]
         inputs[layer] = (None if differs else x, x.shape)
-        return weight_sample(weight, op, x, bias)
+        draws.update(posterior for posterior, _ in layer.posteriors_and_priors())
+        return mean_only(weight, op, x, bias) + _nothing(weight.mean())  # the same as with drawn weights, for less
 
     def run(_: Tensor) -> Tensor:
         nonlocal calls
@@ -178,6 +178,11 @@ def _tried(model: nn.Module, layers: list[BayesLayer], linear: list[BayesLayer],
     with replaced([*noting, *((layer, "estimator", partial(seen, layer)) for layer in linear)]):
         over_samples(run, torch.empty(2, device=x.device))
     return _Trial(draws, inputs, calls == 1)
+
+
+def _nothing(like: Tensor) -> Tensor:
+    """A zero: to `torch.vmap` one of its own for every network."""
+    return 0 * torch.randn((), dtype=like.dtype, device=like.device)
 
 
 def _is_factorised_linear(layer: BayesLayer) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._C._functorch import get_interpreter_stack
 
 from bayeslim.estimators import Bias, bias_mean
 from bayeslim.noise import normals
@@ -43,7 +44,7 @@ class JointOutputs:
         self.mean = op(x, posterior.mean(), bias_mean(bias))
         with torch.autocast(x.device.type, enabled=False):
             covariance = _covariance(posterior, x.reshape(-1, x.shape[-1]), bias)
-            self.factors = _factors_(covariance).to(wide(self.mean).dtype)
+            self.factors = _factors_(covariance, wide(self.mean).dtype)
 
     def draw(self, count: int) -> Tensor:
         """The outputs of `count` networks, (count, ..., out)."""
@@ -95,16 +96,20 @@ def _covariance(posterior: Posterior, x: Tensor, bias: Bias) -> Tensor:
     return torch.stack([F.pad(column, (0, 0, i, 0)) for i, column in enumerate(columns)], 1)
 
 
-def _factors_(covariance: Tensor) -> Tensor:
+def _factors_(covariance: Tensor, dtype: torch.dtype) -> Tensor:
     """Cholesky factors (out, N, N) of covariances (N, N, out) that may be singular, which are overwritten.
 
     An output that follows from those before it, as that of an equal input or one without variance, has no noise of its
     own.
     """
     rest, least = covariance, DEPENDENT * covariance.diagonal().T
+    batched = bool(get_interpreter_stack())  # torch.vmap would loop over the faster function
     for i in range(len(covariance)):
         column = rest[:, 0]
         column.copy_(torch.where(column[:1] > least[i], column * column[:1].rsqrt(), 0))
         rest = rest[1:, 1:]
-        rest.sub_(column[1:, None] * column[1:])
-    return covariance.permute(2, 0, 1).tril()
+        if batched:
+            rest.sub_(column[1:, None] * column[1:])
+        else:
+            rest.addcmul_(column[1:, None], column[1:], value=-1)
+    return covariance.to(dtype).permute(2, 0, 1).tril()
