@@ -27,6 +27,7 @@ ORDER = [
     "noise",
     "joint_draw",
     "linear_draw",
+    "linear_moments",
     "ops",
     "two_products",
     "log_alpha",

@@ -55,7 +55,7 @@ def test_moments_and_gradients_are_those_of_the_two_apart(
         return result.mean, result.variance
 
     found, expected = compiled(moments)(x, bias), moments(x, bias)
-    assert uses == [True, False]
+    assert uses == [True]  # eager code does not ask
     torch.testing.assert_close(found, expected)
     slopes, expected_slopes = (
         torch.autograd.grad(mean.sin().sum() + variance.cos().sum(), wanted) for mean, variance in (found, expected)

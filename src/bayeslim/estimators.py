@@ -123,26 +123,33 @@ def taylor_moments(posterior: Posterior, op: Op, x: Tensor | Gaussian, bias: Bia
 def _moments(posterior: Posterior, op: Op, x: Tensor | Gaussian, bias: Bias, mode: Mode) -> Gaussian:
     if not isinstance(x, Gaussian):
         return Gaussian.of(*_output_moments(posterior, op, x, bias), mode)
-    mean_in, weight = x.mean, posterior.mean()
-    mean = op(typed_as(weight, mean_in), weight, bias_mean(bias))
-    if op.repeats_inputs(x.shape, weight.shape):
+    inputs = x.mean, x.variance, bias_mean(bias)
+    mean, variance = posterior.propagated(op, *inputs) or _propagated(posterior, op, *inputs)
+    variance = _with_bias_variance(variance, op, bias)
+    residual = (x, lambda: op.diagonal(posterior.mean())) if mean.shape == x.shape else None
+    return Gaussian.of(mean, variance, x.mode, residual)
+
+
+def _propagated(
+    posterior: Posterior, op: Op, mean_in: Tensor, spread: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Mean and variance of outputs for inputs with a variance of their own."""
+    weight = posterior.mean()
+    mean = op(typed_as(weight, mean_in), weight, bias)
+    if op.repeats_inputs(mean_in.shape, weight.shape):
         raise TypeError(
             "moments of an uncertain input need padding_mode='zeros', or 'circular' with a kernel shorter than the "
             "axis: other borders repeat inputs, whose correlation would be lost"
         )
     with without_float16(mean_in.device.type):
-        mean_in, spread = wide(mean_in), wide(x.variance)
+        mean_in, spread = wide(mean_in), wide(spread)
         weight_variance = posterior.variance().to(spread.dtype)
         second_moment = wide(weight).square() + weight_variance
         if posterior.factorised and op.groups == 1:  # two products as one, of twice the channels: faster, same sum
             channel = op.channel_axis
             inputs = torch.cat([op.squared(mean_in), spread], channel)
-            variance = op(inputs, torch.cat([weight_variance, second_moment], 1))
-        else:
-            variance = posterior.output_variance(op, mean_in) + op(spread, second_moment)
-    variance = _with_bias_variance(variance, op, bias)
-    residual = (x, lambda: op.diagonal(posterior.mean())) if mean.shape == x.shape else None
-    return Gaussian.of(mean, variance, x.mode, residual)
+            return mean, op(inputs, torch.cat([weight_variance, second_moment], 1))
+        return mean, posterior.output_variance(op, mean_in) + op(spread, second_moment)
 
 
 def independent_draws(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:

@@ -6,6 +6,7 @@ its time on writing to memory that it has not used just before. Second derivativ
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from bayeslim.first_derivatives import refuse_second_derivatives
 from bayeslim.joint_draw import Gaussian, distance, may_join, normal_kl_of_sums, requested, sum_of_squares
 from bayeslim.noise import normal_like
 
-__all__ = ["VARIANCE_FLOOR", "draw_outputs", "draw_weights"]
+__all__ = ["VARIANCE_FLOOR", "complete_", "draw_outputs", "draw_weights", "in_one_function", "kl_of"]
 
 VARIANCE_FLOOR = 1e-16
 """Below this an output is deterministic to float precision; it keeps sqrt differentiable at zero."""
@@ -29,32 +30,44 @@ def draw_weights(posterior: object, loc: Tensor, log_std: Tensor, x: Tensor, bia
         None where plain operations are the way: outside of an objective, where second derivatives may be wanted, in
         compiled code, on CUDA and under autocast.
     """
-    return _drawn(_ByWeights, posterior, loc, log_std, x, bias)
+    found = in_one_function(_ByWeights, posterior, loc, log_std, (x,), bias)
+    return None if found is None else found[0]
 
 
 def draw_outputs(posterior: object, loc: Tensor, log_std: Tensor, x: Tensor, bias: Tensor | None) -> Tensor | None:
     """`x loc^T + bias + sqrt(x^2 exp(2 log_std)^T) * noise`, otherwise as `draw_weights`."""
-    return _drawn(_ByOutputs, posterior, loc, log_std, x, bias)
+    found = in_one_function(_ByOutputs, posterior, loc, log_std, (x,), bias)
+    return None if found is None else found[0]
 
 
-def _drawn(
-    way: type[_ByWeights | _ByOutputs],
-    posterior: object,
-    loc: Tensor,
-    log_std: Tensor,
-    x: Tensor,
-    bias: Tensor | None,
-) -> Tensor | None:
-    asked = None if torch.compiler.is_compiling() else requested()
-    if asked is None or x.device.type != "cpu" or x.ndim < 2 or x.dtype != loc.dtype:
+def in_one_function(
+    function: Any, posterior: object, loc: Tensor, log_std: Tensor, inputs: Sequence[Tensor], bias: Tensor | None
+) -> tuple[Tensor, ...] | None:
+    """What an autograd function gives for rows of inputs, in their shape; its last result may be the posterior's KL.
+
+    Args:
+        function: of inputs (rows, in), `loc`, `log_std`, `bias`, and the prior where its KL is wanted.
+        posterior: whose KL that is.
+        loc: means of the weights.
+        log_std: logs of their standard deviations.
+        inputs: tensors (..., in).
+        bias: point estimate or None.
+
+    Returns:
+        None as `draw_weights`.
+    """
+    asked, x = None if torch.compiler.is_compiling() else requested(), inputs[0]
+    if asked is None or x.device.type != "cpu" or x.ndim < 2 or any(part.dtype != loc.dtype for part in inputs):
         return None
     if torch.is_autocast_enabled("cpu") or not may_join(loc, log_std):
         return None
     prior = None if posterior in asked.found else asked.priors.get(posterior)
-    output: Any = way.apply(x if x.ndim == 2 else x.flatten(0, -2), loc, log_std, bias, prior)
+    rows = inputs if x.ndim == 2 else [part.flatten(0, -2) for part in inputs]
+    found: Any = function.apply(*rows, loc, log_std, bias, prior)
+    results = found if isinstance(found, tuple) else (found,)
     if prior is not None:
-        output, asked.found[posterior] = output
-    return output if x.ndim == 2 else output.unflatten(0, x.shape[:-1])
+        *results, asked.found[posterior] = results
+    return tuple(results) if x.ndim == 2 else tuple(result.unflatten(0, x.shape[:-1]) for result in results)
 
 
 class _ByWeights(torch.autograd.Function):
@@ -67,7 +80,7 @@ class _ByWeights(torch.autograd.Function):
         ctx.save_for_backward(x, loc, std, noise, weight if ctx.needs_input_grad[0] else None)
         ctx.prior = prior
         output = F.linear(x, weight, bias)
-        return output if prior is None else (output, _kl(prior, loc, log_std, sum_of_squares(std)))
+        return output if prior is None else (output, kl_of(prior, loc, log_std, sum_of_squares(std)))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -96,7 +109,7 @@ class _ByOutputs(torch.autograd.Function):
         output.addcmul_(std, noise)
         ctx.save_for_backward(x, square, loc, variance, noise.div_(std))
         ctx.prior = prior
-        return output if prior is None else (output, _kl(prior, loc, log_std, variance.sum()))
+        return output if prior is None else (output, kl_of(prior, loc, log_std, variance.sum()))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -107,17 +120,24 @@ class _ByOutputs(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             by_x = torch.mm(by_output, loc).addcmul_(x, torch.mm(twice_by_variance, variance))
         by_loc, by_log_std = torch.mm(by_output.T, x), torch.mm(twice_by_variance.T, square)
-        if ctx.prior is None:
-            by_log_std.mul_(variance)
-        else:
-            by_kl, pull = gradients[1], _pull(ctx.prior, gradients[1])
-            torch.addcmul(-by_kl, by_log_std.add_(pull), variance, out=by_log_std)
-            by_loc.add_(distance(loc, ctx.prior), alpha=pull)
+        complete_(by_loc, by_log_std, loc, variance, ctx.prior, gradients[-1])
         return by_x, by_loc, by_log_std, by_output.sum(0) if ctx.needs_input_grad[3] else None, None
 
 
-def _kl(prior: Gaussian, loc: Tensor, log_std: Tensor, variances: Tensor) -> Tensor:
-    """Of floats: operations on tensors that hold one number take ten times as long."""
+def complete_(
+    by_loc: Tensor, by_log_std: Tensor, loc: Tensor, variance: Tensor, prior: Gaussian | None, by_kl: Tensor
+) -> None:
+    """Make gradients of the KL too of that by a mean, and of twice that by a variance the one by `log_std`."""
+    if prior is None:
+        by_log_std.mul_(variance)
+        return
+    pull = _pull(prior, by_kl)
+    torch.addcmul(-by_kl, by_log_std.add_(pull), variance, out=by_log_std)
+    by_loc.add_(distance(loc, prior), alpha=pull)
+
+
+def kl_of(prior: Gaussian, loc: Tensor, log_std: Tensor, variances: Tensor) -> Tensor:
+    """The KL from a normal prior, of floats: operations on tensors that hold one number take ten times as long."""
     sums = sum_of_squares(distance(loc, prior)).item(), variances.item(), log_std.sum().item()
     return loc.new_tensor(normal_kl_of_sums(*sums, loc.numel(), prior))
 

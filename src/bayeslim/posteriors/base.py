@@ -80,6 +80,10 @@ class Posterior(nn.Module, ABC):
         """Mean and variance of `op(x, W, bias)`, where there is a better way than one after the other."""
         return None
 
+    def propagated(self, op: Op, mean: Tensor, variance: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:
+        """The same for inputs with a variance of their own, each independent of the others."""
+        return None
+
     @abstractmethod
     def config(self) -> dict[str, Any]:
         """The keyword arguments, besides `init`, that build a posterior of the same shape."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from bayeslim.compiled_code import compiling
 from bayeslim.joint_draw import drawn, drawn_product, spread
 from bayeslim.linear_draw import draw_outputs, draw_weights
+from bayeslim.linear_moments import moments_of_gaussians, moments_of_vectors
 from bayeslim.ops import LinearOp, Op
 from bayeslim.posteriors.base import (
     Posterior,
@@ -109,8 +110,18 @@ class MeanField(Posterior):
         return draw_outputs(self, self.loc, self.log_std(), x, bias)
 
     def output_moments(self, op: Op, x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:
-        """See `Posterior.output_moments`: of linear maps in compiled code on a CPU."""
-        return two_products(op, x, self.loc, self.log_std(), bias) if self.own_draws else None
+        """See `Posterior.output_moments`: of linear maps on a CPU, compiled or in an objective."""
+        if not self.own_draws or type(op) is not LinearOp:
+            return None
+        if compiling():
+            return two_products(op, x, self.loc, self.log_std(), bias)
+        return moments_of_vectors(self, self.loc, self.log_std(), x, bias)
+
+    def propagated(self, op: Op, mean: Tensor, variance: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:
+        """See `Posterior.propagated`: of linear maps in an objective on a CPU."""
+        if not self.own_draws or type(op) is not LinearOp:
+            return None
+        return moments_of_gaussians(self, self.loc, self.log_std(), mean, variance, bias)
 
     def config(self) -> dict[str, float | int | None]:
         """The bound; the scales themselves are parameters."""

@@ -1,0 +1,98 @@
+"""Mean and variance of a linear layer's outputs in eager training on a CPU: one function for both, and the KL.
+
+As in `linear_draw`, gradients are completed where they were written, and second derivatives are refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bayeslim.first_derivatives import refuse_second_derivatives
+from bayeslim.joint_draw import Gaussian
+from bayeslim.linear_draw import complete_, in_one_function, kl_of
+
+__all__ = ["moments_of_gaussians", "moments_of_vectors"]
+
+
+def moments_of_vectors(
+    posterior: object, loc: Tensor, log_std: Tensor, x: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor] | None:
+    """`x loc^T + bias` and `x^2 exp(2 log_std)^T`; the first use of a posterior leaves its KL, where somebody asked.
+
+    Returns:
+        None where plain operations are the way, as for `linear_draw.draw_weights`.
+    """
+    found = in_one_function(_OfVectors, posterior, loc, log_std, (x,), bias)
+    return None if found is None else (found[0], found[1])
+
+
+def moments_of_gaussians(
+    posterior: object, loc: Tensor, log_std: Tensor, mean: Tensor, variance: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor] | None:
+    """The same for inputs with a variance `v` of their own, which adds `v (loc^2 + exp(2 log_std))^T`."""
+    found = in_one_function(_OfGaussians, posterior, loc, log_std, (mean, variance), bias)
+    return None if found is None else (found[0], found[1])
+
+
+class _OfVectors(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, loc: Tensor, log_std: Tensor, bias: Tensor | None, prior: Gaussian | None
+    ) -> tuple[Tensor, ...]:
+        square, variance = x.square(), (2 * log_std).exp_()
+        ctx.save_for_backward(x, square, loc, variance)
+        ctx.prior = prior
+        moments = F.linear(x, loc, bias), torch.mm(square, variance.T)
+        return moments if prior is None else (*moments, kl_of(prior, loc, log_std, variance.sum()))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivatives()
+        (x, square, loc, variance), by_mean = ctx.saved_tensors, gradients[0]
+        twice_by_spread = 2 * gradients[1]
+        by_x = None
+        if ctx.needs_input_grad[0]:
+            by_x = torch.mm(by_mean, loc).addcmul_(x, torch.mm(twice_by_spread, variance))
+        by_loc, by_log_std = torch.mm(by_mean.T, x), torch.mm(twice_by_spread.T, square)
+        complete_(by_loc, by_log_std, loc, variance, ctx.prior, gradients[-1])
+        return by_x, by_loc, by_log_std, by_mean.sum(0) if ctx.needs_input_grad[3] else None, None
+
+
+class _OfGaussians(torch.autograd.Function):
+    """Two of the three products are one, of twice the features."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        mean: Tensor,
+        variance: Tensor,
+        loc: Tensor,
+        log_std: Tensor,
+        bias: Tensor | None,
+        prior: Gaussian | None,
+    ) -> tuple[Tensor, ...]:
+        weight_variance, inputs = (2 * log_std).exp_(), torch.cat([mean.square(), variance], 1)
+        weights = torch.cat([weight_variance, torch.addcmul(weight_variance, loc, loc)], 1)
+        ctx.save_for_backward(mean, inputs, loc, weight_variance, weights)
+        ctx.prior = prior
+        moments = F.linear(mean, loc, bias), torch.mm(inputs, weights.T)
+        return moments if prior is None else (*moments, kl_of(prior, loc, log_std, weight_variance.sum()))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivatives()
+        (mean, inputs, loc, weight_variance, weights), (by_mean, by_spread) = ctx.saved_tensors, gradients[:2]
+        by_input = by_variance = None
+        if any(ctx.needs_input_grad[:2]):
+            by_square, by_variance = torch.mm(by_spread, weights).chunk(2, 1)
+            by_input = torch.mm(by_mean, loc).addcmul_(mean, by_square, value=2)
+        by_weight_variance, by_second = torch.mm(by_spread.T, inputs).chunk(2, 1)
+        by_loc = torch.mm(by_mean.T, mean).addcmul_(loc, by_second, value=2)
+        by_log_std = (by_weight_variance + by_second).mul_(2)
+        complete_(by_loc, by_log_std, loc, weight_variance, ctx.prior, gradients[-1])
+        by_bias = by_mean.sum(0) if ctx.needs_input_grad[4] else None
+        return by_input, by_variance, by_loc, by_log_std, by_bias, None
