@@ -108,3 +108,12 @@ def test_pieces_keep_a_variance_wider_than_the_mean(monkeypatch: pytest.MonkeyPa
     mean, variance = torch.zeros(100, dtype=torch.float16), torch.full((100,), 1e-9)
     found = rectified_moments(mean, variance, 0.0)
     torch.testing.assert_close(found[1], variance * (0.5 - 0.5 / torch.pi))
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.1])
+@pytest.mark.parametrize("used", [0, 1])
+def test_gradients_of_one_moment_alone(used: int, slope: float) -> None:
+    """The other has none, in the backward pass neither."""
+    mean, variance = torch.linspace(-2, 2, 9, dtype=torch.float64), torch.linspace(0.5, 1, 9, dtype=torch.float64)
+    tensors = mean.requires_grad_(), variance.requires_grad_()
+    assert torch.autograd.gradcheck(lambda m, v: rectified_moments(m, v, slope)[used], tensors)

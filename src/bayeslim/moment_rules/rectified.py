@@ -133,6 +133,7 @@ class _Rectified(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         mean, variance, ctx.slope = inputs
         ctx.mark_non_differentiable(*output[2:])
+        ctx.set_materialize_grads(False)  # zeros for those that have none
         # Without a slope the inputs need not be kept: only as much as a plain rectifier keeps, three times.
         extra = (output[0],) if ctx.slope == 0 else (output[4], mean, variance)
         ctx.save_for_backward(*output[2:4], *extra)
@@ -142,7 +143,8 @@ class _Rectified(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         above, ratio, rectified, *inputs = ctx.saved_tensors
         a, b = ctx.slope, 1 - ctx.slope
-        of_mean, of_variance = gradients[:2] if a == 0 else (b * gradients[0], b * b * gradients[1])
+        gradients = tuple(torch.zeros_like(above) if part is None else part for part in gradients[:2])
+        of_mean, of_variance = gradients if a == 0 else (b * gradients[0], b * b * gradients[1])
         # With R = E[max(x, 0)]: dR = (P, d / 2s), dVar = (2 R (1 - P), P - R d / s) for (mean, variance).
         both = (rectified * of_variance).mul_(2)
         difference = of_mean - both
