@@ -36,44 +36,50 @@ MODES = {
     "compiled graph": "compiled, one CUDA graph",
 }
 
-PEER_FIGURES = """The figures of peers are the best of torchbnn 1.2, bayesian-torch 0.5.0, blitz 0.2.8 and IVON
-0.1.3, measured when the goals were set: on two CPU cores, and on one H200. Our own
-measurement ("Other libraries", below) is kinder to them:
-{peers}. Ratios on the CPU move with the speed of a shared machine: in eight measurements, of which the record is the
-last, eager weight_sample was 1.62 to 1.88, local_reparam 2.36 to 2.51 (before linear layers had functions of their
-own, `linear_draw.py`, 1.54 to 1.87 and 2.34 to 2.74 in alternating processes); moments 2.73 to 3.22. Compiled, the
-deterministic network is by `torch.compile` and torch's fused Adam, as one has it without this library; `fit` compiles
-Adam with the rest (`training/one_graph.py`): weight_sample 1.06 to 1.20 (before 1.29 to 1.42), moments 1.81 to 2.18
-(2.10 to 2.30). Mean and variance of compiled local_reparam are one batch of two products (`two_products.py`), faster
-on AMD and Intel processors with 2 to 16 threads: 1.55 to 1.93 in nine measurements, median 1.82, of which three are
-within the goal; in alternating processes without it 1.76 to 2.06, median 1.88. It takes twice the products of the
-deterministic network, which are two thirds of that one's step, and more of a slow clock than of a fast one goes to
-products. The deterministic network by the same update takes 0.84 to 0.90; against that one the record is
-weight_sample 1.34, local_reparam 2.21, moments 2.48, k-tied 2.02. Steps of networks of a few thousand weights take
-half the time (16-64-64-4, batch 64: deterministic 0.55, weight_sample 0.60 of before). In exchange one graph keeps
-noise, standard deviations and the batch of weights between its passes, so that the peak of memory on the CPU is 2.5
-to 3.1 instead of 1.9 to 2.2 times that of the deterministic network. A wrapper in C++, no patterns of Inductor,
-products without the sums that it joins to them, and gradients of the KL apart from the others change nothing;
-oneDNN's products are a tenth faster than MKL's on this processor and slower on an Intel one: all left out. Times on
-CUDA are those of `results/modes_in_turns_cuda.json` (`python benchmarks/modes_in_turns.py --device cuda`): all modes
-take turns of about 50 steps, after which `fit` waits for the device, with the eager deterministic network, to which,
-like the goals, they are compared. Eager steps, and compiled ones that are not one graph, wait for the host where that
-is slow: in ten measurements on different machines eager weight_sample took 1.22 to 1.67, compiled 1.13 to 1.30, as
-one graph 1.11 to 1.19. Parts of the KL that are summed for all layers at once, and one row of ones for all biases,
-took 2 to 13 % from the host's time of an eager step (small networks, in three pairs of processes). Measured mode by
-mode, as in the table of training steps below, ratios are larger: weight_sample compiled as one graph 1.17 to 1.21,
-local_reparam compiled 1.86 to 1.95. Memory is that of the table below. It does not count the workspace of cuBLAS,
-which early records counted for the deterministic network alone (weight_sample was 1.59 then). At the peak of the
-eager deterministic network there are 128 MiB with which torch sums the gradient of a bias; ours is a product with
-ones, in the function that also draws and multiplies (`cuda/functions.py`), and needs none: 1.63 times instead of
-1.70, in the same time. Below, every mode is compared in turns with the deterministic network of its own, which gives
-larger ratios where that one is faster. Compiled moments took 1.9 times the eager deterministic step in early records
-because torch 2.11 lost a gradient of theirs, and with it a quarter of the products. Sampled weights of 32 images need
-41 thousand normal numbers per network in `predict`, 266 thousand in a loop, and they are a third of the time there:
-drawn out of a table, they made the loop as much faster as `predict`. Memory that the process keeps (`memory.py`) and
-larger passes took another quarter from `predict` of 32 images; in six measurements since then it took 5.4 to 8.3
-(graves) and 7.5 to 16.0 times less than the loop (ard). Of the 33 ms that sampled weights of 32 images take, 13 are
-noise, 6 products and sums that nothing can share, 7 the factors of the first layer."""
+NOTES = """The figures of peers are the best of torchbnn 1.2, bayesian-torch 0.5.0, blitz 0.2.8 and IVON 0.1.3, measured
+when the goals were set: on two CPU cores, and on one H200. Our own measurement ("Other libraries", below) is
+kinder to them: {peers}.
+
+**Training on a CPU.** Ratios move with the speed of a shared machine, whose plain step took 2.5 to 3.8 ms in
+five measurements, of which the record is the last: eager weight_sample 1.61 to 1.75, local_reparam 2.34 to
+2.51, moments 2.79 to 3.05; compiled 1.02 to 1.11, 1.64 to 1.74 and 2.05 to 2.11. Linear layers have functions
+of their own in eager training (`linear_draw.py`, `linear_moments.py`). What moments miss their goal by in eager
+code is small operations, 217 of them where the deterministic step has 63; their products alone take 1.8 times
+its whole step.
+
+Compiled, the deterministic network is by `torch.compile` and torch's fused Adam, as one has it without this
+library. `fit` compiles Adam with the rest (`training/one_graph.py`); against the deterministic network by that
+same update the record is {one_graph}. Mean and variance of local_reparam are one batch of two products
+(`two_products.py`), whose outputs lie features first: that takes 0.77 to 0.90 of the time of two products `x
+W^T` (`python benchmarks/products.py`, `results/products.json`), on an Intel processor with 2 to 16 threads 0.58
+to 0.96. The KL is one loop, joined to the one that prepares the weights, and what cannot change is not checked
+before every step (`training/compiling.py`): without these three, in turns in one process, local_reparam takes
+10 % longer, weight_sample and moments 4 %, k-tied 8 %, a network of 16-64-64-4 units a quarter. In exchange one
+graph keeps noise, standard deviations and the batch of weights between its passes: 2.5 to 3.2 times the memory
+of the deterministic network.
+
+Without gain, and left out: a wrapper in C++, no patterns of Inductor, products without the sums that it joins
+to them, gradients of the KL apart from the others, features first in eager code (the copies take what products
+gain). oneDNN's products are a tenth faster than MKL's on this processor and slower on an Intel one.
+
+**Training on CUDA.** Times are those of `results/modes_in_turns_cuda.json` (`python
+benchmarks/modes_in_turns.py --device cuda`): all modes take turns of about 50 steps, after which `fit` waits
+for the device, with the eager deterministic network, to which, like the goals, they are compared. Eager steps,
+and compiled ones that are not one graph, wait for the host where that is slow: in eleven measurements on
+different machines eager weight_sample took 1.22 to 1.67, compiled 1.13 to 1.30, as one graph 1.11 to 1.19.
+Measured mode by mode, as in the table of training steps below, with the deterministic network of the same mode,
+ratios are larger: weight_sample compiled as one graph 1.17 to 1.21, local_reparam compiled 1.86 to 1.95.
+
+Memory is that of the table below, without the workspace of cuBLAS. At the peak of the eager deterministic
+network there are 128 MiB with which torch sums the gradient of a bias; ours is a product with ones, in the
+function that also draws and multiplies (`cuda/functions.py`), and needs none.
+
+**Prediction on a CPU.** Sampled weights of 32 images need 41 thousand normal numbers per network in `predict`,
+266 thousand in a loop, and so faster noise makes the loop faster too. In two measurements `predict` took 6.1
+and 8.9 times less than the loop (graves), 8.7 and 10.4 times less (ard): more where the machine is slow. Of the
+32 ms that sampled weights take, 12 are noise, 7 products and sums that nothing can share, 6 the factors of the
+first layer. Smaller groups of networks, noise in pieces that stay in the cache and noise by two threads change
+nothing or take longer."""
 
 
 def verdict(value: float, goal: float) -> str:
@@ -100,8 +106,9 @@ def goals(records: Records) -> str:
         rows.append([work, value, told, peer, "", ""])
     rows += predict_goals(records) if "predict" in records and "train_step" in records else []
     header = ["work", "ours", "goal", "best peer", "limit", "distance"]
-    text = PEER_FIGURES.format(peers=_peers(records), one_graph=_one_graph(records))
-    return f"## Goals\n\n{table(header, rows)}\n\n{wrapped(text)}\n"
+    text = NOTES.format(peers=_peers(records), one_graph=_one_graph(records))
+    paragraphs = "\n\n".join(wrapped(paragraph) for paragraph in text.split("\n\n"))
+    return f"## Goals\n\n{table(header, rows)}\n\n{paragraphs}\n"
 
 
 def _peers(records: Records) -> str:

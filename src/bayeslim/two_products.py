@@ -42,8 +42,8 @@ def two_products(op: Op, x: Tensor, loc: Tensor, log_std: Tensor, bias: Tensor |
 def draw_by_two_products(op: Op, x: Tensor, loc: Tensor, log_std: Tensor, bias: Tensor | None) -> Tensor | None:
     """A draw of every output on its own from the moments that `two_products` gives, or None.
 
-    Of many examples numbers lie features first, from the product to the next layer, as `W x^T` has them: MKL takes up
-    to a third less for that than for `x W^T`, on AMD and Intel processors. To the caller the result looks as always.
+    Of many examples numbers lie features first, from the product to the next layer, as `W x^T` has them, which is
+    faster than `x W^T` (`benchmarks/products.py`). To the caller the result looks as always.
     """
     if not _fits(op, x, loc, log_std):
         return None

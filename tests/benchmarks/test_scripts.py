@@ -31,6 +31,7 @@ QUICK = {
     "dissertation_tables.py": ["ours", "paper"],
     "peers.py": ["train_step", "predict"],
     "optimizer_step.py": ["networks"],
+    "products.py": ["layers"],
     "many_networks.py": ["steps"],
     "predict_memory.py": ["peaks", "growth"],
     "ranks.py": ["examples_per_second", "speedup"],
