@@ -127,7 +127,7 @@ def _one_graph(records: Records) -> str:
     """Compiled steps against the plain network by the same update."""
     steps = records.get("train_step", {}).get("steps", {}).get("compiled", {})
     if ONE_GRAPH not in steps:
-        return "not measured yet"
+        return "not made yet"
     found = {name: steps[name]["ratio"] / steps[ONE_GRAPH]["ratio"] for name in ESTIMATOR if name in steps}
     return ", ".join(f"{ESTIMATOR[name]} {value:.2f}" for name, value in found.items())
 
