@@ -127,7 +127,10 @@ class _ByOutputs(torch.autograd.Function):
 def complete_(
     by_loc: Tensor, by_log_std: Tensor, loc: Tensor, variance: Tensor, prior: Gaussian | None, by_kl: Tensor
 ) -> None:
-    """Make gradients of the KL too of that by a mean, and of twice that by a variance the one by `log_std`."""
+    """Complete the gradients of what a layer gave, in place, with those of the KL.
+
+    `by_log_std` comes as twice the gradient by the variance and becomes that by the log standard deviation.
+    """
     if prior is None:
         by_log_std.mul_(variance)
         return
