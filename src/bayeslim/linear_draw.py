@@ -17,7 +17,7 @@ from bayeslim.first_derivatives import refuse_second_derivatives
 from bayeslim.joint_draw import Gaussian, distance, may_join, normal_kl_of_sums, requested, sum_of_squares
 from bayeslim.noise import normal_like
 
-__all__ = ["VARIANCE_FLOOR", "complete_", "draw_outputs", "draw_weights", "in_one_function", "kl_of"]
+__all__ = ["VARIANCE_FLOOR", "complete_", "draw_outputs", "draw_weights", "in_one_function", "kl_of", "of_two_products"]
 
 VARIANCE_FLOOR = 1e-16
 """Below this an output is deterministic to float precision; it keeps sqrt differentiable at zero."""
@@ -114,14 +114,28 @@ class _ByOutputs(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second_derivatives()
-        (x, square, loc, variance, noise_per_std), by_output = ctx.saved_tensors, gradients[0]
-        twice_by_variance = by_output * noise_per_std
-        by_x = None
-        if ctx.needs_input_grad[0]:
-            by_x = torch.mm(by_output, loc).addcmul_(x, torch.mm(twice_by_variance, variance))
-        by_loc, by_log_std = torch.mm(by_output.T, x), torch.mm(twice_by_variance.T, square)
-        complete_(by_loc, by_log_std, loc, variance, ctx.prior, gradients[-1])
-        return by_x, by_loc, by_log_std, by_output.sum(0) if ctx.needs_input_grad[3] else None, None
+        *tensors, noise_per_std = ctx.saved_tensors
+        return of_two_products(ctx, tensors, gradients[0], gradients[0] * noise_per_std, gradients[-1])
+
+
+def of_two_products(
+    ctx: Any, tensors: Sequence[Tensor], by_mean: Tensor, twice_by_spread: Tensor, by_kl: Tensor
+) -> tuple[Tensor | None, ...]:
+    """Gradients of a function of `x`, `loc`, `log_std`, a bias and the prior, by those of its mean and variance.
+
+    Args:
+        ctx: of the function, with the prior.
+        tensors: `x`, `x^2`, `loc` and `exp(2 log_std)`.
+        by_mean: the gradient by `x loc^T + bias`.
+        twice_by_spread: twice that by `x^2 exp(2 log_std)^T`.
+        by_kl: that by the KL, where there is a prior.
+    """
+    (x, square, loc, variance), by_x = tensors, None
+    if ctx.needs_input_grad[0]:
+        by_x = torch.mm(by_mean, loc).addcmul_(x, torch.mm(twice_by_spread, variance))
+    by_loc, by_log_std = torch.mm(by_mean.T, x), torch.mm(twice_by_spread.T, square)
+    complete_(by_loc, by_log_std, loc, variance, ctx.prior, by_kl)
+    return by_x, by_loc, by_log_std, by_mean.sum(0) if ctx.needs_input_grad[3] else None, None
 
 
 def complete_(

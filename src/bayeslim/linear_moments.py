@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bayeslim.first_derivatives import refuse_second_derivatives
 from bayeslim.joint_draw import Gaussian
-from bayeslim.linear_draw import complete_, in_one_function, kl_of
+from bayeslim.linear_draw import complete_, in_one_function, kl_of, of_two_products
 
 __all__ = ["moments_of_gaussians", "moments_of_vectors"]
 
@@ -52,14 +52,7 @@ class _OfVectors(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second_derivatives()
-        (x, square, loc, variance), by_mean = ctx.saved_tensors, gradients[0]
-        twice_by_spread = 2 * gradients[1]
-        by_x = None
-        if ctx.needs_input_grad[0]:
-            by_x = torch.mm(by_mean, loc).addcmul_(x, torch.mm(twice_by_spread, variance))
-        by_loc, by_log_std = torch.mm(by_mean.T, x), torch.mm(twice_by_spread.T, square)
-        complete_(by_loc, by_log_std, loc, variance, ctx.prior, gradients[-1])
-        return by_x, by_loc, by_log_std, by_mean.sum(0) if ctx.needs_input_grad[3] else None, None
+        return of_two_products(ctx, ctx.saved_tensors, gradients[0], 2 * gradients[1], gradients[-1])
 
 
 class _OfGaussians(torch.autograd.Function):
