@@ -54,7 +54,7 @@ same update the record is {one_graph}. Mean and variance of local_reparam are on
 W^T` (`python benchmarks/products.py`, `results/products.json`), on an Intel processor with 2 to 16 threads 0.58
 to 0.96. The KL is one loop, joined to the one that prepares the weights, and what cannot change is not checked
 before every step (`training/compiling.py`): without these three, in turns in one process, local_reparam takes
-10 % longer, weight_sample and moments 4 %, k-tied 8 %, a network of 16-64-64-4 units a quarter. In exchange one
+10 % longer, weight_sample and moments 4 %, k-tied 8 %, a network of 16-64-64-4 units 18 to 25 %. In exchange one
 graph keeps noise, standard deviations and the batch of weights between its passes: 2.5 to 3.2 times the memory
 of the deterministic network.
 

@@ -8,10 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayeslim.compiled_code import compiling
 from bayeslim.linear_draw import VARIANCE_FLOOR
 from bayeslim.noise import normal_like
-from bayeslim.ops import LinearOp, Op
 
 __all__ = ["draw_by_two_products", "two_products"]
 
@@ -19,33 +17,33 @@ MANY_EXAMPLES = 64
 """From here products are faster features first."""
 
 
-def two_products(op: Op, x: Tensor, loc: Tensor, log_std: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:
-    """`op(x, loc, bias)` and `op(x^2, exp(2 log_std))` as one batch of two products, forwards and backwards.
+def two_products(x: Tensor, loc: Tensor, log_std: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:
+    """`x loc^T + bias` and `x^2 exp(2 log_std)^T` as one batch of two products, forwards and backwards.
 
-    That keeps the cores busier than one product after the other. A compiler writes matrices side by side at no cost;
-    eager code would have to copy them.
+    That keeps the cores busier than one product after the other. It is for compiled code: a compiler writes matrices
+    side by side at no cost, eager code would have to copy them.
 
     Returns:
-        None where products stay apart: in eager code, on CUDA, under autocast, inside `torch.vmap`, for other maps.
+        None where products stay apart: on CUDA, under autocast, inside `torch.vmap`, in several precisions.
 
     Example:
-        >>> two_products(LinearOp(), x, weight.loc, weight.log_std(), None) is None  # not compiled
+        >>> two_products(x.half(), weight.loc, weight.log_std(), None) is None
         True
     """
-    if not _fits(op, x, loc, log_std):
+    if not _fits(x, loc, log_std):
         return None
     mean, spread = _both(x, loc, log_std, features_first=False)
     # Of two views that leave compiled code as they are torch 2.11 loses the gradients.
     return mean.clone() if bias is None else mean + bias, spread
 
 
-def draw_by_two_products(op: Op, x: Tensor, loc: Tensor, log_std: Tensor, bias: Tensor | None) -> Tensor | None:
+def draw_by_two_products(x: Tensor, loc: Tensor, log_std: Tensor, bias: Tensor | None) -> Tensor | None:
     """A draw of every output on its own from the moments that `two_products` gives, or None.
 
     Of many examples numbers lie features first, from the product to the next layer, as `W x^T` has them, which is
     faster than `x W^T` (`benchmarks/products.py`). To the caller the result looks as always.
     """
-    if not _fits(op, x, loc, log_std):
+    if not _fits(x, loc, log_std):
         return None
     features_first = x.shape[:-1].numel() >= MANY_EXAMPLES
     mean, spread = _both(x, loc, log_std, features_first=features_first)
@@ -54,11 +52,11 @@ def draw_by_two_products(op: Op, x: Tensor, loc: Tensor, log_std: Tensor, bias: 
     return drawn.contiguous()
 
 
-def _fits(op: Op, x: Tensor, loc: Tensor, log_std: Tensor) -> bool:
-    """Whether this is compiled code of a linear map on a CPU, in one precision."""
-    if not compiling() or type(op) is not LinearOp or x.device.type != "cpu":
+def _fits(x: Tensor, loc: Tensor, log_std: Tensor) -> bool:
+    """Whether these are rows of the right width on a CPU, in one precision."""
+    if x.device.type != "cpu" or x.ndim < 2 or x.shape[-1] != loc.shape[1]:
         return False
-    if x.ndim < 2 or x.shape[-1] != loc.shape[1] or not x.dtype == loc.dtype == log_std.dtype:
+    if not x.dtype == loc.dtype == log_std.dtype:
         return False
     return not (torch.is_autocast_enabled("cpu") or torch._C._are_functorch_transforms_active())
 

@@ -95,31 +95,35 @@ class MeanField(Posterior):
         """`loc + scale * noise`."""
         return drawn(self, self.loc, self.log_std())
 
+    def _joins(self, op: Op) -> bool:
+        """Whether the functions for linear layers compute what draws and moments of this class are."""
+        return self.own_draws and type(op) is LinearOp
+
     def drawn_output(self, op: Op, x: Tensor, bias: Tensor | None) -> Tensor | None:
         """See `Posterior.drawn_output`: of linear maps, in 16 bits on CUDA and in an objective on a CPU."""
-        if not self.own_draws or type(op) is not LinearOp:
+        if not self._joins(op):
             return None
         return (drawn_product if self.loc.is_cuda else draw_weights)(self, self.loc, self.log_std(), x, bias)
 
     def locally_drawn_output(self, op: Op, x: Tensor, bias: Tensor | None) -> Tensor | None:
         """See `Posterior.locally_drawn_output`: of linear maps on a CPU, compiled or in an objective."""
-        if not self.own_draws or type(op) is not LinearOp:
+        if not self._joins(op):
             return None
         if compiling():
-            return draw_by_two_products(op, x, self.loc, self.log_std(), bias)
+            return draw_by_two_products(x, self.loc, self.log_std(), bias)
         return draw_outputs(self, self.loc, self.log_std(), x, bias)
 
     def output_moments(self, op: Op, x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:
         """See `Posterior.output_moments`: of linear maps on a CPU, compiled or in an objective."""
-        if not self.own_draws or type(op) is not LinearOp:
+        if not self._joins(op):
             return None
         if compiling():
-            return two_products(op, x, self.loc, self.log_std(), bias)
+            return two_products(x, self.loc, self.log_std(), bias)
         return moments_of_vectors(self, self.loc, self.log_std(), x, bias)
 
     def propagated(self, op: Op, mean: Tensor, variance: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:
         """See `Posterior.propagated`: of linear maps in an objective on a CPU."""
-        if not self.own_draws or type(op) is not LinearOp:
+        if not self._joins(op):
             return None
         return moments_of_gaussians(self, self.loc, self.log_std(), mean, variance, bias)
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayeslim.joint_draw import distance, normal_sum, sum_of_squares
+from bayeslim.joint_draw import distance, normal_kl_of_sums, normal_sum, sum_of_squares
 from bayeslim.priors.base import Prior, log_variance
 from bayeslim.priors.total import differentiated
 
@@ -30,8 +30,7 @@ def normal_total(mean: Tensor, log_std: Tensor, prior_mean: float, prior_std: fl
     def value(mean: Tensor, log_std: Tensor) -> tuple[Tensor, Tensor]:
         std = log_std.exp()
         if torch.compiler.is_compiling() and mean.device.type == "cpu":  # one loop, and part of any that has `std`
-            terms = 0.5 * precision * (distance(mean, prior).square() + std.square()) - log_std
-            return terms.sum() + mean.numel() * (math.log(prior_std) - 0.5), std
+            return normal_kl_of_sums(distance(mean, prior).square(), std.square(), log_std, 1, prior).sum(), std
         return normal_sum(mean, log_std, sum_of_squares(std), prior), std
 
     def slopes(mean: Tensor, std: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
