@@ -13,8 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-from bayeslim.gaussian import Gaussian, Mode
-from bayeslim.linear_draw import VARIANCE_FLOOR
+from bayeslim.gaussian import VARIANCE_FLOOR, Gaussian, Mode
 from bayeslim.noise import normal_like
 from bayeslim.ops import LinearOp, Op
 from bayeslim.posteriors.base import Posterior, typed_as, wide

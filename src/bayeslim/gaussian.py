@@ -11,10 +11,13 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-__all__ = ["MOMENT_RULES", "Gaussian", "Mode", "NoMomentRule", "Residual", "mean_was_called"]
+__all__ = ["MOMENT_RULES", "VARIANCE_FLOOR", "Gaussian", "Mode", "NoMomentRule", "Residual", "mean_was_called"]
 
 MOMENT_RULES: dict[Callable[..., Any], Callable[..., Any]] = {}
 """What each torch function does to a `Gaussian`; filled by `bayeslim.moment_rules`."""
+
+VARIANCE_FLOOR = 1e-16
+"""Below this a value is certain to float precision; it keeps sqrt differentiable at zero."""
 
 Mode = Literal["exact", "taylor"]
 """How a value passes nonlinear functions: by exact moments, or by the paper's first-order expansion."""
@@ -136,8 +139,8 @@ class Gaussian:
 
     def rsample(self) -> Tensor:
         """Draw one value per element, differentiable."""
-        std = self.variance.clamp_min(1e-16).sqrt()
-        return self.mean + std * torch.randn_like(self.mean)
+        std = (self.variance + VARIANCE_FLOOR).sqrt()
+        return torch.addcmul(self.mean, std, torch.randn_like(self.mean))
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Gaussian:
         """Apply a function that only moves elements (a reshape, an index) to mean and variance alike."""

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bayeslim.first_derivatives import applied
 from bayeslim.gaussian import Gaussian
 
 __all__ = ["adaptive_avg_pool", "avg_pool", "max_pool"]
@@ -39,7 +40,7 @@ def max_pool(function: Callable[..., Any], dimensions: int) -> Callable[..., Any
         _, indices = function(input.mean.detach(), *args, **kwargs, return_indices=True)
         extents = tuple(input.shape[-dimensions:])
         window = None if adaptive else _window(dimensions, *args, **kwargs)
-        mean, variance = cast(Any, _Chosen.apply(input.mean, input.variance, indices, extents, window))
+        mean, variance = cast(Any, applied(_Chosen, input.mean, input.variance, indices, extents, window))
         result = Gaussian.of(mean, variance, input.mode)
         return (result, indices) if return_indices else result
 

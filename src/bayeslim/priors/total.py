@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._C._functorch import TransformType, get_interpreter_stack
 
-from bayeslim.first_derivatives import refuse_second_derivatives
+from bayeslim.first_derivatives import applied, refuse_second_derivatives
 from bayeslim.log_alpha import SMALLEST_MEAN
 
 __all__ = ["differentiated", "of_log_alpha"]
@@ -40,7 +40,7 @@ def differentiated(value: Value, slopes: Slopes, mean: Tensor, log_std: Tensor) 
     levels = () if torch.compiler.is_compiling() else get_interpreter_stack() or ()
     if any(level.key() == TransformType.Grad for level in levels):
         return value(mean, log_std)[0]
-    total: Any = _Total.apply(mean, log_std, value, slopes)
+    total: Any = applied(_Total, mean, log_std, value, slopes)
     return total[0]
 
 
