@@ -26,6 +26,7 @@ __all__ = [
     "drawn",
     "drawn_from_factors",
     "drawn_product",
+    "exp_of",
     "kl_alongside",
     "may_join",
     "normal_kl_of_sums",
@@ -223,6 +224,14 @@ def normal_kl_of_sums(squares: Any, variances: Any, logs: Any, count: int, prior
     return 0.5 * prior[1] ** -2 * (squares + variances) - logs + count * (math.log(prior[1]) - 0.5)
 
 
+def exp_of(log: Tensor, times: float = 1.0) -> Tensor:
+    """`exp(times * log)`, to 1e-6 of it in float32.
+
+    A power of two: torch's `exp` on a CPU takes two to three times as long where that is not Intel's.
+    """
+    return (log * (times / math.log(2))).exp2_()
+
+
 def distance(loc: Tensor, prior: Gaussian) -> Tensor:
     """From the prior's mean, without a copy where that is 0."""
     return loc - prior[0] if prior[0] else loc
@@ -242,7 +251,7 @@ class _Drawn(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, loc: Tensor, log_std: Tensor, prior: Gaussian) -> tuple[Tensor, Tensor]:
-        std, noise = log_std.exp(), normal_like(loc)
+        std, noise = exp_of(log_std), normal_like(loc)
         ctx.save_for_backward(loc, std, noise)
         ctx.prior = prior
         return torch.addcmul(loc, std, noise), normal_sum(loc, log_std, sum_of_squares(std), prior)
@@ -262,7 +271,7 @@ class _Spread(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, loc: Tensor, log_std: Tensor, prior: Gaussian) -> tuple[Tensor, Tensor]:
-        variance = (2 * log_std).exp_()
+        variance = exp_of(log_std, times=2)
         ctx.save_for_backward(loc, variance)
         ctx.prior = prior
         return variance, normal_sum(loc, log_std, variance.sum(), prior)

@@ -10,17 +10,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from bayeslim.first_derivatives import refuse_second_derivatives
-from bayeslim.joint_draw import Gaussian, distance, may_join, normal_kl_of_sums, requested, sum_of_squares
+from bayeslim.gaussian import VARIANCE_FLOOR
+from bayeslim.joint_draw import Gaussian, distance, exp_of, may_join, normal_kl_of_sums, requested, sum_of_squares
 from bayeslim.noise import normal_like
+from bayeslim.products import product
 
-__all__ = ["VARIANCE_FLOOR", "complete_", "draw_outputs", "draw_weights", "in_one_function", "kl_of", "of_two_products"]
-
-VARIANCE_FLOOR = 1e-16
-"""Below this an output is deterministic to float precision; it keeps sqrt differentiable at zero."""
+__all__ = ["complete_", "draw_outputs", "draw_weights", "in_one_function", "kl_of", "of_two_products"]
 
 
 def draw_weights(posterior: object, loc: Tensor, log_std: Tensor, x: Tensor, bias: Tensor | None) -> Tensor | None:
@@ -75,19 +73,19 @@ class _ByWeights(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, loc: Tensor, log_std: Tensor, bias: Tensor | None, prior: Gaussian | None
     ) -> Tensor | tuple[Tensor, Tensor]:
-        std, noise = log_std.exp(), normal_like(loc)
+        std, noise = exp_of(log_std), normal_like(loc)
         weight = torch.addcmul(loc, std, noise)
         ctx.save_for_backward(x, loc, std, noise, weight if ctx.needs_input_grad[0] else None)
         ctx.prior = prior
-        output = F.linear(x, weight, bias)
+        output = product(x, weight, bias)
         return output if prior is None else (output, kl_of(prior, loc, log_std, sum_of_squares(std)))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second_derivatives()
         (x, loc, std, noise, weight), by_output = ctx.saved_tensors, gradients[0]
-        by_x = None if weight is None else torch.mm(by_output, weight)
-        by_loc = torch.mm(by_output.T, x)
+        by_x = None if weight is None else product(by_output, weight.T)
+        by_loc = product(by_output.T, x.T)
         by_log_std = by_loc * noise
         if ctx.prior is None:
             by_log_std.mul_(std)
@@ -103,9 +101,9 @@ class _ByOutputs(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, loc: Tensor, log_std: Tensor, bias: Tensor | None, prior: Gaussian | None
     ) -> Tensor | tuple[Tensor, Tensor]:
-        output = F.linear(x, loc, bias)
-        square, variance = x.square(), (2 * log_std).exp_()
-        std, noise = torch.mm(square, variance.T).add_(VARIANCE_FLOOR).sqrt_(), normal_like(output)
+        output = product(x, loc, bias)
+        square, variance = x.square(), exp_of(log_std, times=2)
+        std, noise = product(square, variance).add_(VARIANCE_FLOOR).sqrt_(), normal_like(output)
         output.addcmul_(std, noise)
         ctx.save_for_backward(x, square, loc, variance, noise.div_(std))
         ctx.prior = prior
@@ -132,8 +130,8 @@ def of_two_products(
     """
     (x, square, loc, variance), by_x = tensors, None
     if ctx.needs_input_grad[0]:
-        by_x = torch.mm(by_mean, loc).addcmul_(x, torch.mm(twice_by_spread, variance))
-    by_loc, by_log_std = torch.mm(by_mean.T, x), torch.mm(twice_by_spread.T, square)
+        by_x = product(by_mean, loc.T).addcmul_(x, product(twice_by_spread, variance.T))
+    by_loc, by_log_std = product(by_mean.T, x.T), product(twice_by_spread.T, square.T)
     complete_(by_loc, by_log_std, loc, variance, ctx.prior, by_kl)
     return by_x, by_loc, by_log_std, by_mean.sum(0) if ctx.needs_input_grad[3] else None, None
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from bayeslim.first_derivatives import refuse_second_derivatives
-from bayeslim.joint_draw import Gaussian
+from bayeslim.joint_draw import Gaussian, exp_of
 from bayeslim.linear_draw import complete_, in_one_function, kl_of, of_two_products
+from bayeslim.products import product
 
 __all__ = ["moments_of_gaussians", "moments_of_vectors"]
 
@@ -43,10 +43,10 @@ class _OfVectors(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, loc: Tensor, log_std: Tensor, bias: Tensor | None, prior: Gaussian | None
     ) -> tuple[Tensor, ...]:
-        square, variance = x.square(), (2 * log_std).exp_()
+        square, variance = x.square(), exp_of(log_std, times=2)
         ctx.save_for_backward(x, square, loc, variance)
         ctx.prior = prior
-        moments = F.linear(x, loc, bias), torch.mm(square, variance.T)
+        moments = product(x, loc, bias), product(square, variance)
         return moments if prior is None else (*moments, kl_of(prior, loc, log_std, variance.sum()))
 
     @staticmethod
@@ -56,8 +56,6 @@ class _OfVectors(torch.autograd.Function):
 
 
 class _OfGaussians(torch.autograd.Function):
-    """Two of the three products are one, of twice the features."""
-
     @staticmethod
     def forward(
         ctx: Any,
@@ -68,24 +66,26 @@ class _OfGaussians(torch.autograd.Function):
         bias: Tensor | None,
         prior: Gaussian | None,
     ) -> tuple[Tensor, ...]:
-        weight_variance, inputs = (2 * log_std).exp_(), torch.cat([mean.square(), variance], 1)
-        weights = torch.cat([weight_variance, torch.addcmul(weight_variance, loc, loc)], 1)
-        ctx.save_for_backward(mean, inputs, loc, weight_variance, weights)
+        square, weight_variance = mean.square(), exp_of(log_std, times=2)
+        second = torch.addcmul(weight_variance, loc, loc)
+        ctx.save_for_backward(mean, square, variance, loc, weight_variance, second)
         ctx.prior = prior
-        moments = F.linear(mean, loc, bias), torch.mm(inputs, weights.T)
+        spread = product(variance, second).add_(product(square, weight_variance))
+        moments = product(mean, loc, bias), spread
         return moments if prior is None else (*moments, kl_of(prior, loc, log_std, weight_variance.sum()))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second_derivatives()
-        (mean, inputs, loc, weight_variance, weights), (by_mean, by_spread) = ctx.saved_tensors, gradients[:2]
+        (mean, square, variance, loc, weight_variance, second), (by_mean, by_spread) = ctx.saved_tensors, gradients[:2]
         by_input = by_variance = None
         if any(ctx.needs_input_grad[:2]):
-            by_square, by_variance = torch.mm(by_spread, weights).chunk(2, 1)
-            by_input = torch.mm(by_mean, loc).addcmul_(mean, by_square, value=2)
-        by_weight_variance, by_second = torch.mm(by_spread.T, inputs).chunk(2, 1)
-        by_loc = torch.mm(by_mean.T, mean).addcmul_(loc, by_second, value=2)
-        by_log_std = (by_weight_variance + by_second).mul_(2)
+            by_square = product(by_spread, weight_variance.T)
+            by_input = product(by_mean, loc.T).addcmul_(mean, by_square, value=2)
+            by_variance = product(by_spread, second.T)
+        by_second = product(by_spread.T, variance.T)
+        by_loc = product(by_mean.T, mean.T).addcmul_(loc, by_second, value=2)
+        by_log_std = by_second.add_(product(by_spread.T, square.T)).mul_(2)
         complete_(by_loc, by_log_std, loc, weight_variance, ctx.prior, gradients[-1])
         by_bias = by_mean.sum(0) if ctx.needs_input_grad[4] else None
         return by_input, by_variance, by_loc, by_log_std, by_bias, None

@@ -10,12 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bayeslim.compiled_code import compiling
+from bayeslim.compiled_code import compiling, inside, recorded
 
 __all__ = ["hashed_normal", "looked_up_normal", "normal_like", "normals"]
-
-inside: Any = torch._C._functorch  # pyright: ignore[reportAttributeAccessIssue]
-"""What torch knows about its own transforms, such as `torch.vmap`."""
 
 MANY = 2**16
 """From here `looked_up_normal` is the faster one."""
@@ -79,9 +76,7 @@ def _may_look_up(tensor: Tensor) -> bool:
         tensor.dtype == torch.float32
         and tensor.device.type == "cpu"
         and type(tensor) in (Tensor, nn.Parameter)
-        and not torch.compiler.is_compiling()
-        and not torch._C._is_tracing()
-        and torch._C._len_torch_dispatch_stack() == 0
+        and not recorded()
     )
 
 

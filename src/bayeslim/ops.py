@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bayeslim.products import linear
+
 _CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
 
@@ -85,7 +87,7 @@ class LinearOp(Op):
 
     def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """Apply the map to `x` of shape (..., in)."""
-        return F.linear(x, weight, bias)
+        return linear(x, weight, bias)
 
     def mix(self, features: Tensor, coefficients: Tensor) -> Tensor:
         """See `Op.mix`."""

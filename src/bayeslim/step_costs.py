@@ -14,16 +14,29 @@ from bayeslim import methods, models
 from bayeslim.estimators import flipout, local_reparam
 from bayeslim.likelihoods import Categorical
 from bayeslim.optim.param_groups import merged, param_groups
+from bayeslim.products import linear
 from bayeslim.randomness import seeded
 from bayeslim.timing import Timing, interleaved, peak_memory
 from bayeslim.training.step import Stepper
 
-__all__ = ["NUM_DATA", "ONE_GRAPH", "StepCost", "as_record", "costs_of", "networks", "step_costs", "train_step"]
+__all__ = [
+    "NUM_DATA",
+    "ONE_GRAPH",
+    "OUR_PRODUCTS",
+    "StepCost",
+    "as_record",
+    "costs_of",
+    "networks",
+    "step_costs",
+    "train_step",
+]
 
 NUM_DATA = 60_000
 """Training examples that the KL is divided by: those of MNIST."""
 ONE_GRAPH = "deterministic, one graph"
 """The plain network by the compiled update that the others take on a CPU, beside torch's own."""
+OUR_PRODUCTS = "deterministic, our products"
+"""The plain network by the products of matrices that the others use on a CPU, and compiled by the same update."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +58,10 @@ def networks(sizes: Sequence[int]) -> dict[str, Callable[[], nn.Module]]:
 
     Example:
         >>> list(networks([784, 300, 100, 10]))[:3]
-        ['deterministic', 'graves', 'graves, local_reparam']
+        ['deterministic', 'deterministic, our products', 'graves']
     """
     found: dict[str, Callable[[], nn.Module]] = {"deterministic": functools.partial(models.mlp, sizes)}
+    found[OUR_PRODUCTS] = functools.partial(_by_our_products, sizes)
     for name in methods.METHODS:
         found[name] = functools.partial(methods.mlp, sizes, method=name)
         if name == "graves":
@@ -55,6 +69,22 @@ def networks(sizes: Sequence[int]) -> dict[str, Callable[[], nn.Module]]:
                 title = f"graves, {estimator.__name__}"
                 found[title] = functools.partial(methods.mlp, sizes, method=name, estimator=estimator)
     return found
+
+
+class _Linear(nn.Linear):
+    """A plain layer by `bayeslim.products`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return linear(input, self.weight, self.bias)
+
+
+def _by_our_products(sizes: Sequence[int]) -> nn.Module:
+    """The plain perceptron, its linear layers replaced."""
+    model = models.mlp(sizes)
+    for module in model.modules():
+        if type(module) is nn.Linear:
+            module.__class__ = _Linear
+    return model
 
 
 def train_step(

@@ -1,4 +1,4 @@
-"""Mean and variance of a linear layer's outputs in compiled code on a CPU: two products as one batch."""
+"""Mean and variance of a linear layer's outputs in compiled code on a CPU: one function for two products."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayeslim.linear_draw import VARIANCE_FLOOR
+from bayeslim.gaussian import VARIANCE_FLOOR
 from bayeslim.noise import normal_like
+from bayeslim.products import product, suits_onednn
 
 __all__ = ["draw_by_two_products", "two_products"]
 
@@ -18,9 +19,9 @@ MANY_EXAMPLES = 64
 
 
 def two_products(x: Tensor, loc: Tensor, log_std: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:
-    """`x loc^T + bias` and `x^2 exp(2 log_std)^T` as one batch of two products, forwards and backwards.
+    """`x loc^T + bias` and `x^2 exp(2 log_std)^T`: oneDNN's products, or MKL's as one batch, forwards and backwards.
 
-    That keeps the cores busier than one product after the other. It is for compiled code: a compiler writes matrices
+    A batch keeps the cores busier than one product after the other. It is for compiled code: a compiler writes matrices
     side by side at no cost, eager code would have to copy them.
 
     Returns:
@@ -45,7 +46,8 @@ def draw_by_two_products(x: Tensor, loc: Tensor, log_std: Tensor, bias: Tensor |
     """
     if not _fits(x, loc, log_std):
         return None
-    features_first = x.shape[:-1].numel() >= MANY_EXAMPLES
+    rows = x.flatten(0, -2)
+    features_first = len(rows) >= MANY_EXAMPLES and not suits_onednn(rows, loc)
     mean, spread = _both(x, loc, log_std, features_first=features_first)
     noise = normal_like(mean.mT).mT if features_first else normal_like(mean)
     drawn = torch.addcmul(mean if bias is None else mean + bias, (spread + VARIANCE_FLOOR).sqrt(), noise)
@@ -63,12 +65,32 @@ def _fits(x: Tensor, loc: Tensor, log_std: Tensor) -> bool:
 
 def _both(x: Tensor, loc: Tensor, log_std: Tensor, *, features_first: bool) -> tuple[Tensor, Tensor]:
     """Mean and variance of all outputs (..., out)."""
-    rows: Any = _TwoProducts.apply(x if x.ndim == 2 else x.flatten(0, -2), loc, log_std, features_first)
-    mean, spread = rows if x.ndim == 2 else (part.unflatten(0, x.shape[:-1]) for part in rows)
+    rows = x if x.ndim == 2 else x.flatten(0, -2)
+    found: Any = (
+        _TwoProducts.apply(rows, loc, log_std)
+        if suits_onednn(rows, loc)
+        else _OneBatch.apply(rows, loc, log_std, features_first)
+    )
+    mean, spread = found if x.ndim == 2 else (part.unflatten(0, x.shape[:-1]) for part in found)
     return mean, spread
 
 
 class _TwoProducts(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, loc: Tensor, log_std: Tensor) -> tuple[Tensor, Tensor]:
+        square, variance = x.square(), log_std.exp().square()
+        ctx.save_for_backward(x, square, loc, variance)
+        return product(x, loc), product(square, variance)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+        (x, square, loc, variance), (by_mean, by_spread), by_x = ctx.saved_tensors, gradients, None
+        if ctx.needs_input_grad[0]:
+            by_x = product(by_mean, loc.T) + 2 * x * product(by_spread, variance.T)
+        return by_x, product(by_mean.T, x.T), 2 * product(by_spread.T, square.T) * variance
+
+
+class _OneBatch(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, loc: Tensor, log_std: Tensor, features_first: bool) -> tuple[Tensor, Tensor]:
         # Data lie examples first. What needs a gradient was computed, and lies as the layer before has left it.
