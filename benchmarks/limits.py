@@ -15,6 +15,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from bayeslim.step_costs import OUR_PRODUCTS
+
 KINDS: dict[str, tuple[int, int, int]] = {
     # Products in the first layer and in the others; passes over the weights, reads and writes of float32.
     # Adam reads a parameter, its gradient and two averages and writes all but the gradient: 7.
@@ -31,6 +33,7 @@ KINDS: dict[str, tuple[int, int, int]] = {
 }
 KIND_OF = {
     "deterministic": "deterministic",
+    OUR_PRODUCTS: "deterministic",
     "graves": "weight_sample",
     "graves, local_reparam": "local_reparam",
     "graves, flipout": "flipout",

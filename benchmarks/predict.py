@@ -3,7 +3,8 @@
     python benchmarks/predict.py --out results/predict.json
 
 LeNet-300-100. Many images: `bl.predict` with T samples against T deterministic passes (a tenth of them is timed).
-Few images: the same against a Python loop over samples, as one writes it by hand. Moments: one pass that propagates
+Few images: the same against a Python loop over samples, as one writes it by hand, over our network or in plain torch,
+whose normal numbers take twice as long. Moments: one pass that propagates
 variances against one deterministic pass, also of LeNet-5; on CUDA, where passes of small networks wait for the host,
 also both as CUDA graphs, as they are and compiled. `graves` is trained by drawing weights, `ard` by drawing outputs;
 how they are sampled is left to `bl.predict`. All calls of a case take turns.
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from harness import LENET, as_dicts, pace, run
 from torch import Tensor, nn
 
@@ -29,7 +31,7 @@ def predicting(model: nn.Module, x: Tensor, samples: int, method: Any = "sample"
     return lambda: bl.predict(model, x, samples=samples, likelihood=bl.Categorical(), method=method)
 
 
-def looping(model: nn.Module, x: Tensor, samples: int) -> Callable[[], object]:
+def looping(model: Callable[[Tensor], Tensor], x: Tensor, samples: int) -> Callable[[], object]:
     """Mean and variance of the probabilities by a loop over sampled networks."""
 
     @torch.no_grad()
@@ -38,6 +40,26 @@ def looping(model: nn.Module, x: Tensor, samples: int) -> Callable[[], object]:
         return drawn.mean(0), drawn.var(0)
 
     return loop
+
+
+def by_hand(model: nn.Module, x: Tensor, samples: int, method: str) -> Callable[[], object]:
+    """The same loop in plain torch, with its own normal numbers: by weights for `graves`, by outputs for `ard`."""
+    layers = [layer for layer in model.modules() if isinstance(layer, bl.layers.Linear)]
+    parameters = [(layer.weight.mean(), layer.weight.log_std(), layer.bias) for layer in layers]
+
+    def drawn(x: Tensor, mean: Tensor, log_std: Tensor, bias: Any) -> Tensor:
+        if method == "graves":
+            return F.linear(x, mean + log_std.exp() * torch.randn_like(mean), bias)
+        output, variance = F.linear(x, mean, bias), F.linear(x.square(), (2 * log_std).exp())
+        return output + variance.sqrt() * torch.randn_like(output)
+
+    @torch.no_grad()
+    def network(x: Tensor) -> Tensor:
+        for parts in parameters[:-1]:
+            x = drawn(x, *parts).relu()
+        return drawn(x, *parameters[-1])
+
+    return looping(network, x, samples)
 
 
 def passes(plain: Callable[[Tensor], object], x: Tensor, count: int) -> Callable[[], object]:
@@ -74,9 +96,10 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
         predicting(models[name], x[:8], samples)()
     many = interleaved(calls, **pace(chosen, 2) | {"warmup": 0, "turn_seconds": 0.0})
     few: dict[str, Any] = {}
-    for rows in (1, 32):
+    for rows in (1, 4, 16, 32):
         for name in METHODS:
             calls = {"loop": looping(models[name], x[:rows], samples)}
+            calls["loop in plain torch"] = by_hand(models[name], x[:rows], samples, name)
             calls["predict"] = predicting(models[name], x[:rows], samples)
             few[f"{name}, {rows}"] = as_dicts(interleaved(calls, **settings))
     convolutional = bl.models.lenet5().to(chosen.device).eval()

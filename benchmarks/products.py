@@ -2,9 +2,9 @@
 
     python benchmarks/products.py --out results/products.json
 
-Forwards `x W^T` or `W x^T`, which is the same numbers features first, and the gradient by the weights; one product
-after the other, as `nn.Linear` has them, or both as one batch. Batch 256, all ways in turns; ratios are to two products
-`x W^T` one after the other. `OMP_NUM_THREADS` sets the threads.
+Forwards `x W^T` or `W x^T`, which is the same numbers features first, and the gradients by the weights and by the
+inputs; one product after the other, as `nn.Linear` has them, both as one batch, or by oneDNN. Batch 256, all ways in
+turns; ratios are to two products `x W^T` one after the other. `OMP_NUM_THREADS` sets the threads.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import torch
 from harness import LENET, as_dicts, pace, run
 from torch import Tensor
 
+from bayeslim.products import by_onednn
 from bayeslim.timing import interleaved
 
 LAYERS = [(LENET[0], LENET[1]), (LENET[1], LENET[2]), (1024, 1024)]
@@ -24,14 +25,22 @@ BATCH = 256
 def ways(x: Tensor, weights: Tensor, gradients: Tensor) -> dict[str, Callable[[], object]]:
     """Products of inputs (2, rows, in), weights (2, out, in) and gradients (2, rows, out)."""
     pairs = list(zip(x, weights, gradients, strict=True))
-    return {
+    found: dict[str, Callable[[], object]] = {
         "x W^T": lambda: [torch.mm(row, weight.T) for row, weight, _ in pairs],
         "x W^T, one batch": lambda: torch.bmm(x, weights.mT),
         "W x^T": lambda: [torch.mm(weight, row.T) for row, weight, _ in pairs],
         "W x^T, one batch": lambda: torch.bmm(weights, x.mT),
         "by weights": lambda: [torch.mm(gradient.T, row) for row, _, gradient in pairs],
         "by weights, one batch": lambda: torch.bmm(gradients.mT, x),
+        "by inputs": lambda: [torch.mm(gradient, weight) for _, weight, gradient in pairs],
     }
+    if x.device.type == "cpu" and hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        found |= {
+            "x W^T, oneDNN": lambda: [by_onednn(row, weight, None) for row, weight, _ in pairs],
+            "by weights, oneDNN": lambda: [by_onednn(gradient.T, row.T, None) for row, _, gradient in pairs],
+            "by inputs, oneDNN": lambda: [by_onednn(gradient, weight.T, None) for _, weight, gradient in pairs],
+        }
+    return found
 
 
 def measure(chosen: argparse.Namespace) -> dict[str, Any]:
