@@ -137,6 +137,20 @@ def test_small_and_narrow_products_stay_with_torch(uses: list[Any], monkeypatch:
 
 
 @pytest.mark.parametrize("function", [linear, product])
+def test_torchs_own_switch_counts(function: Any, uses: list[Any]) -> None:
+    x, weight = matrices((7, 20), (9, 20))
+    before = torch._C._get_mkldnn_enabled()
+    try:
+        torch._C._set_mkldnn_enabled(False)
+        assert_close(function(x, weight), x @ weight.T)
+        assert not uses
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+    function(x, weight)
+    assert uses == [(7, 20, 9)]
+
+
+@pytest.mark.parametrize("function", [linear, product])
 def test_wrong_sizes_and_types_get_the_message_of_torch(function: Any, uses: list[Any]) -> None:
     x, weight = matrices((7, 20), (9, 21))
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):

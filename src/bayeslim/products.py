@@ -55,7 +55,7 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     torch multiplies float32 matrices by MKL, which on AMD's processors runs AVX2 code, also where there is AVX-512.
     oneDNN uses that: half the time on a Zen 5 for hidden layers and batches, forwards and backwards
-    (`benchmarks/products.py`). Elsewhere this is `F.linear`.
+    (`benchmarks/products.py`). Elsewhere, and where `torch.backends.mkldnn` is switched off, this is `F.linear`.
 
     Args:
         x: on any device, in any type and layout.
@@ -80,6 +80,7 @@ def suits_onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
         and (bias is None or bias.dtype == torch.float32)
         and x.device.type == "cpu"
         and x.shape[1:] == weight.shape[1:]
+        and bool(torch.backends.mkldnn.enabled)
     )
 
 
