@@ -139,7 +139,7 @@ class Gaussian:
 
     def rsample(self) -> Tensor:
         """Draw one value per element, differentiable."""
-        std = (self.variance + VARIANCE_FLOOR).sqrt()
+        std = self.variance.clamp_min(VARIANCE_FLOOR).sqrt()  # whose slope is 0 where there is no variance
         return torch.addcmul(self.mean, std, torch.randn_like(self.mean))
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Gaussian:

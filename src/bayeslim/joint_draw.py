@@ -225,7 +225,7 @@ def normal_kl_of_sums(squares: Any, variances: Any, logs: Any, count: int, prior
 
 
 def exp_of(log: Tensor, times: float = 1.0) -> Tensor:
-    """`exp(times * log)`, to 1e-6 of it in float32.
+    """`exp(times * log)` to 1e-6 of it in float32, to rounding in float64; 16 bits are too few for it.
 
     A power of two: torch's `exp` on a CPU takes two to three times as long where that is not Intel's.
     """

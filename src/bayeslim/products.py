@@ -16,7 +16,11 @@ from bayeslim.compiled_code import compiling, inside, recorded
 __all__ = ["by_onednn", "linear", "processor", "product", "suits_onednn"]
 
 LARGE = 2**22
-"""Multiplications from which oneDNN is the faster one: its calls take some 15 us more before anything is done."""
+"""Multiplications from which oneDNN is the faster one: its calls take some 15 us more before anything is done.
+
+Compiled code has one graph on either side of this."""
+SUMS = 2**12
+"""Sums of which such a product must consist: few long ones, as in the gradient of a thin layer, are MKL's."""
 LEAST = 16
 """Rows or columns from which it pays that oneDNN rearranges what it multiplies."""
 
@@ -72,36 +76,42 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def suits_onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
-    """Whether `product` of these is oneDNN's."""
+    """Whether `product` of these is oneDNN's: large enough, dense, float32, on a CPU, and tensors of no special kind.
+
+    Its operator believes what it is told about a bias: one of another shape or layout would be read wrongly.
+    """
     return (
         ONEDNN_IS_FASTER
+        and _is_plain(x)
+        and _is_plain(weight)
+        and x.ndim == weight.ndim == 2
+        and x.shape[1] == weight.shape[1]
         and _is_large(len(x), weight)
-        and x.dtype == weight.dtype == torch.float32
-        and (bias is None or bias.dtype == torch.float32)
-        and x.device.type == "cpu"
-        and x.shape[1:] == weight.shape[1:]
+        and (bias is None or (_is_plain(bias) and bias.shape == weight.shape[:1] and bias.is_contiguous()))
         and bool(torch.backends.mkldnn.enabled)
     )
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`F.linear` by `product`, wherever nobody records what is done, with gradients of every order.
+    """`F.linear` by `product`, eager and compiled, with gradients of every order.
 
-    Inside `torch.vmap` all samples are rows of one product, where they share the weight.
+    Inside `torch.vmap` without gradients all samples are rows of one product, where they share the weight. Other
+    transforms, autocast, tangents, exporters, tracers and modes that note which functions run get `F.linear` itself.
 
     Args:
         x: (..., in).
         weight: (out, in).
         bias: (out,) or None.
     """
-    if not ONEDNN_IS_FASTER or x.ndim < 2 or torch.is_autocast_enabled("cpu"):
+    if not (ONEDNN_IS_FASTER and _is_plain(x)) or x.ndim < 2 or torch.is_autocast_enabled("cpu"):
         return F.linear(x, weight, bias)
     if compiling():
-        ours = x.ndim == 2 and suits_onednn(x, weight, bias) and not torch._C._are_functorch_transforms_active()
-        return _multiplied(x, weight, bias) if ours else F.linear(x, weight, bias)
-    if recorded() or not all(map(_is_plain, (x, weight, bias))) or forward_ad._current_level >= 0:
+        followed = torch._C._are_functorch_transforms_active()
+    else:
+        followed = recorded() or forward_ad._current_level >= 0
+    if followed:
         return F.linear(x, weight, bias)
-    transforms = inside.get_interpreter_stack()
+    transforms = None if compiling() else inside.get_interpreter_stack()
     if transforms:
         return _over_samples(transforms, x, weight, bias)
     rows = x if x.ndim == 2 else x.flatten(0, -2)
@@ -113,12 +123,19 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def _is_large(rows: int, weight: Tensor) -> bool:
     """Whether oneDNN pays for so many rows of inputs."""
-    return rows * weight.numel() >= LARGE and min(rows, *weight.shape) >= LEAST
+    outputs, columns = weight.shape
+    work, sums = rows * outputs * columns, rows * outputs
+    return work >= LARGE and sums >= SUMS and min(rows, outputs, columns) >= LEAST
 
 
-def _is_plain(tensor: Tensor | None) -> bool:
-    """Whether this is a tensor on a CPU and nothing more, such as a part of a sharded one."""
-    return tensor is None or (type(tensor) in (Tensor, nn.Parameter) and tensor.device.type == "cpu")
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether this is a float32 tensor on a CPU and nothing more, such as sparse, nested or a part of a sharded one."""
+    return (
+        type(tensor) in (Tensor, nn.Parameter)
+        and tensor.dtype == torch.float32
+        and tensor.device.type == "cpu"
+        and (compiling() or (tensor.layout is torch.strided and not tensor.is_nested))  # where nobody may ask for it
+    )
 
 
 def _over_samples(transforms: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -1,119 +1,82 @@
-"""Rectified Gaussians piece by piece, as large tensors are worked on by a CPU, and in compiled code."""
+"""Moments behind a rectifier at the ends of the number types, and inside transforms."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from bayeslim.moment_rules import rectified
-from bayeslim.moment_rules.rectified import rectified_moments
+from bayeslim.gaussian import Gaussian
+from contracts.members import over
 
 
-def inputs(shape: tuple[int, ...] = (3, 4, 5, 7)) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    mean = torch.randn(*shape, generator=generator)
-    variance = torch.rand(*shape, generator=generator)
-    mean.view(-1)[:3], variance.view(-1)[2:4] = torch.tensor([0.0, 1e-20, -1e-20]), 0.0
-    return mean.requires_grad_(), variance.requires_grad_()
+def rectified(mean: Tensor, variance: Tensor, slope: float = 0.0) -> Any:
+    """A Gaussian, which torch's annotations do not know."""
+    return F.leaky_relu(Gaussian.of(mean, variance), slope)  # pyright: ignore[reportArgumentType]
 
 
-def with_gradients(mean: Tensor, variance: Tensor, slope: float) -> tuple[Tensor, ...]:
-    values = rectified_moments(mean, variance, slope)
-    weights = torch.linspace(-1, 1, mean.numel()).view(mean.shape)
-    objective = (weights * values[0]).sum() + (weights * values[1]).square().sum()
-    return *values, *torch.autograd.grad(objective, (mean, variance))
+@over("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@over("slope", [0.0, 0.1])
+def test_without_variance_it_is_the_function_itself_in_every_type(dtype: torch.dtype, slope: float) -> None:
+    mean = torch.tensor([-3.0, -1.0, 0.0, 1e-3, 1.0, 30.0], dtype=dtype)
+    value = rectified(mean, torch.zeros_like(mean), slope)
+    torch.testing.assert_close(value.mean, F.leaky_relu(mean, slope), rtol=2 * torch.finfo(dtype).eps, atol=3e-4)
+    assert bool((value.variance == 0).all())
 
 
-@pytest.mark.parametrize("slope", [0.0, 0.1])
-@pytest.mark.parametrize("piece", [1, 37, 10_000])
-def test_pieces_give_what_the_whole_gives(slope: float, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    mean, variance = inputs()
-    expected = with_gradients(mean, variance, slope)
-    monkeypatch.setattr(rectified, "PIECE", piece)
-    found = with_gradients(mean, variance, slope)
-    with torch.no_grad():
-        found += rectified_moments(mean, variance, slope)
-    for one, other in zip(found, expected + expected[:2], strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)  # torch's gelu of a short vector rounds otherwise
+@over("slope", [0.0, 0.1])
+def test_overflow_is_infinite_and_no_nan(slope: float) -> None:
+    value = rectified(torch.tensor([1.0, -1.0]), torch.full((2,), torch.inf), slope)
+    assert bool((value.mean == torch.inf).all())
 
 
-def test_pieces_need_memory_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other layouts, and a view that repeats one variance, are worked on as a whole."""
-    mean, variance = inputs()
-    expected = with_gradients(mean, variance, 0.0)
-    monkeypatch.setattr(rectified, "PIECE", 16)
-    last = torch.channels_last
-    found = with_gradients(mean.contiguous(memory_format=last), variance.contiguous(memory_format=last), 0.0)
-    torch.testing.assert_close(found, expected)
-    one = torch.full((), 0.5)
-    torch.testing.assert_close(
-        rectified_moments(mean, one.expand_as(mean), 0.0), rectified_moments(mean, torch.full_like(mean, 0.5), 0.0)
-    )
+@over("slope", [0.0, 0.1])
+def test_gradients_are_finite_up_to_the_largest_numbers(slope: float) -> None:
+    mean = torch.tensor([3e38, -3e38, 1e30, -1e30], requires_grad=True)
+    (gradient,) = torch.autograd.grad(rectified(mean, torch.ones(4), slope).mean.sum(), mean)
+    torch.testing.assert_close(gradient, torch.tensor([1.0, slope, 1.0, slope]))
 
 
-def test_pieces_inside_vmap_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    mean, variance = inputs()
-    expected = rectified_moments(mean, variance, 0.0)
-    monkeypatch.setattr(rectified, "PIECE", 16)
-    found = torch.vmap(lambda m, v: rectified_moments(m, v, 0.0), in_dims=1, out_dims=1)(mean, variance)
-    torch.testing.assert_close(found, expected)
-    slopes = torch.func.grad(lambda m: rectified_moments(m, variance, 0.0)[0].sum())(mean)
-    torch.testing.assert_close(slopes, torch.autograd.grad(expected[0].sum(), mean)[0])
-
-
-def test_gradients_pass_through_vmap() -> None:
-    """A stack of networks is differentiated around `torch.vmap`, inside which nothing seems to need gradients."""
-    mean, variance = inputs()
-    found = torch.vmap(lambda m, v: rectified_moments(m, v, 0.0))(mean, variance)
-    expected = rectified_moments(mean, variance, 0.0)
-    objectives = [(one[0] * one[1]).sum() for one in (found, expected)]
-    ours, theirs = (torch.autograd.grad(objective, (mean, variance)) for objective in objectives)
-    torch.testing.assert_close(ours, theirs)
-
-
-@pytest.mark.parametrize("slope", [0.0, 0.1])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_compiled_code_computes_the_same(slope: float, dtype: torch.dtype) -> None:
-    """Values and all that the gradient needs, from deep below zero to far above it, with little and much variance."""
-    places = torch.linspace(-30, 30, 241, dtype=dtype)
-    mean = torch.cat([places, 1e-8 * places])
-    for std in (1e-3, 1.0, 50.0):
-        variance = torch.full_like(mean, std**2)
-        one, other = rectified._formula(mean, variance, slope), rectified._values(mean, variance, slope, 5)
-        assert len(one) == len(other) == (4 if slope == 0 else 5)
-        for formula, value, size in zip(one, other, (std, std**2, 1.0, 1 / std, std), strict=False):
-            torch.testing.assert_close(
-                formula / size, value / size, rtol=1e-5, atol=1e-5 if dtype.itemsize == 4 else 1e-11
-            )
-
-
-def test_compiled_gradients_are_the_eager_ones() -> None:
+@over("slope", [0.0, 0.1])
+@over("with_gradients", [True, False])
+def test_samples_may_share_a_mean_or_a_variance(slope: float, with_gradients: bool) -> None:
     torch.manual_seed(0)
-    mean, variance = torch.randn(64, requires_grad=True), torch.rand(64).requires_grad_()
-
-    def loss(mean: Tensor, variance: Tensor) -> Tensor:
-        first, second = rectified_moments(mean, variance, 0.0)
-        return (first.sin() + second.cos()).sum()
-
-    eager, compiled = (
-        torch.autograd.grad(of(mean, variance), (mean, variance)) for of in (loss, torch.compile(loss, fullgraph=True))
-    )
-    torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-5)
+    means, variances = torch.randn(3, 4), torch.rand(3, 4)
+    with torch.set_grad_enabled(with_gradients):
+        by_mean = torch.vmap(lambda m: rectified(m, variances[0], slope).mean)(means)
+        by_variance = torch.vmap(lambda v: rectified(means[0], v, slope).variance)(variances)
+    torch.testing.assert_close(by_mean, rectified(means, variances[0].expand(3, 4), slope).mean)
+    torch.testing.assert_close(by_variance, rectified(means[0].expand(3, 4), variances, slope).variance)
 
 
-def test_pieces_keep_a_variance_wider_than_the_mean(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Float16 autocast leaves means of float16 and variances of float32, which float16 would round to 0."""
-    monkeypatch.setattr(rectified, "PIECE", 16)
-    mean, variance = torch.zeros(100, dtype=torch.float16), torch.full((100,), 1e-9)
-    found = rectified_moments(mean, variance, 0.0)
-    torch.testing.assert_close(found[1], variance * (0.5 - 0.5 / torch.pi))
+def test_gradients_of_samples_that_share_a_variance() -> None:
+    torch.manual_seed(0)
+    means, variance = torch.randn(3, 4), torch.rand(4)
+    slopes = torch.vmap(torch.func.grad(lambda m: rectified(m, variance).mean.sum()))(means)
+    torch.testing.assert_close(slopes, torch.special.ndtr(means / variance.sqrt()), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("slope", [0.0, 0.1])
-@pytest.mark.parametrize("used", [0, 1])
-def test_gradients_of_one_moment_alone(used: int, slope: float) -> None:
-    """The other has none, in the backward pass neither."""
-    mean, variance = torch.linspace(-2, 2, 9, dtype=torch.float64), torch.linspace(0.5, 1, 9, dtype=torch.float64)
-    tensors = mean.requires_grad_(), variance.requires_grad_()
-    assert torch.autograd.gradcheck(lambda m, v: rectified_moments(m, v, slope)[used], tensors)
+def test_a_wide_mean_keeps_its_precision_beside_a_narrow_variance() -> None:
+    mean = torch.linspace(-2, 2, 9, dtype=torch.float64)
+    variance = torch.full((9,), 0.25)
+    found, wide = rectified(mean, variance), rectified(mean, variance.double())
+    assert found.mean.dtype == torch.float64
+    torch.testing.assert_close(found.mean, wide.mean, rtol=0, atol=1e-7)
+
+
+def test_a_draw_without_variance_has_no_slope_by_it() -> None:
+    variance = torch.zeros(5, requires_grad=True)
+    drawn = Gaussian.of(torch.ones(5), variance).rsample()
+    drawn.sum().backward()
+    assert torch.equal(variance.grad, torch.zeros(5)) and drawn.allclose(torch.ones(5))  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_compiled_formula_agrees(requires_grad: bool) -> None:
+    torch.manual_seed(0)
+    mean, variance = torch.randn(40).requires_grad_(requires_grad), torch.rand(40)
+    compiled = torch.compile(lambda m, v: rectified(m, v).mean, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(mean, variance), rectified(mean, variance).mean)

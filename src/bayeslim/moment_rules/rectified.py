@@ -43,6 +43,9 @@ def rectified_moments(mean: Tensor, variance: Tensor, slope: float) -> tuple[Ten
         variance: the variances, same shape.
         slope: the slope below zero.
     """
+    if variance.dtype == torch.float16:  # which has no numbers small enough
+        found = rectified_moments(mean.float(), variance.float(), slope)
+        return found[0].to(mean.dtype), found[1].half()
     output: Any = (
         applied(_Rectified, mean, variance, slope)
         if torch.is_grad_enabled() and _may_need_gradients(mean, variance)
@@ -116,15 +119,15 @@ def _values(
     density = torch.addcmul(z.new_full((), LOG_PEAK * LOG2_E), z, z, value=-0.5 * LOG2_E).exp2_()
     h.add_(density).relu_()
     fraction = F.hardtanh_(torch.addcmul(above, z.sub_(h), h), 0, 1)
-    std = variance * per_std
+    std = per_std.reciprocal()
     beyond = torch.add(mean, std, alpha=-far).relu_()
     if a == 0:
         found = torch.addcmul(beyond, h, std, out=out[0]), torch.mul(fraction, variance, out=out[1])
-        return found if outputs == 2 else (*found, above, per_std.mul_(density))
+        return found if outputs == 2 else (*found, above, density.mul_(per_std))
     rectified = torch.addcmul(beyond, h, std)
     spread = torch.mul(a * a + 2 * a * b * above + b * b * fraction, variance, out=out[1])
     found = torch.add(a * mean, rectified, alpha=b, out=out[0]), spread
-    return found if outputs == 2 else (*found, above, per_std.mul_(density), rectified)
+    return found if outputs == 2 else (*found, above, density.mul_(per_std), rectified)
 
 
 class _Rectified(torch.autograd.Function):
@@ -151,10 +154,11 @@ class _Rectified(torch.autograd.Function):
         gradients = tuple(torch.zeros_like(above) if part is None else part for part in gradients[:2])
         of_mean, of_variance = gradients if a == 0 else (b * gradients[0], b * b * gradients[1])
         # With R = E[max(x, 0)]: dR = (P, d / 2s), dVar = (2 R (1 - P), P - R d / s) for (mean, variance).
-        difference = torch.addcmul(of_mean, rectified, of_variance, value=-2)
+        both = (rectified * of_variance).mul_(2)
+        difference = of_mean - both
+        to_mean = torch.addcmul(both, above, difference)
+        del both  # so that no more than three tensors are held at once
         to_variance = torch.addcmul(above * of_variance, ratio, difference, value=0.5)
-        rest = of_mean - difference
-        to_mean = difference.mul_(above).add_(rest)  # no more than three tensors are held at once
         if a != 0:
             mean, variance = inputs
             to_mean += a * gradients[0] + 2 * a * b * ratio * variance * gradients[1]
