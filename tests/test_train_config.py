@@ -10,7 +10,7 @@ import pytest
 import bayeslim as bl
 from bayeslim.named_models import MODELS
 from bayeslim.schedules import Progress, warmup_linear
-from bayeslim.train_config import TrainConfig, kl_epochs, read_config, to_toml
+from bayeslim.train_config import TrainConfig, kl_epochs, read_config, rows_per_step, to_toml
 
 SETTINGS = [
     TrainConfig(),
@@ -98,3 +98,9 @@ def test_help_names_every_model_and_method() -> None:
     text = inspect.getsource(TrainConfig)  # the help is the text under the fields
     for name in (*MODELS, *bl.METHODS):
         assert re.search(rf"\b{re.escape(name)}\b", text), name
+
+
+def test_small_data_get_smaller_batches() -> None:
+    """Iris needs more than the two steps per epoch that batches of 64 are."""
+    assert [rows_per_step(TrainConfig(), rows) for rows in (1, 14, 105, 1023, 1024, 60_000)] == [4, 4, 6, 63, 64, 64]
+    assert rows_per_step(TrainConfig(batch_size=200), 14) == 200

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-__all__ = ["TrainConfig", "kl_epochs", "read_config", "to_toml"]
+__all__ = ["TrainConfig", "kl_epochs", "read_config", "rows_per_step", "to_toml"]
 
 MOST_BYTES = 2**20
 """Of a file of settings."""
+LEAST_ROWS, MOST_ROWS, STEPS = 4, 64, 16
+"""Rows of a step where nothing else is said, and the steps of an epoch of few rows."""
 WARMUP, RAMP = 5, 50
 """Epochs without the KL, and of its growth, where nothing else is said and both fit."""
 
@@ -42,8 +44,8 @@ class TrainConfig:
     """How the network is Bayesian: graves, bbb, molchanov, kingma, ard, gamma, k-tied, vdp; none for a plain one."""
     epochs: int = 100
     """Passes over the training rows."""
-    batch_size: int = 64
-    """Rows per step."""
+    batch_size: int | None = None
+    """Rows per step; where left out 64, of small data fewer, so that an epoch has some 16 steps."""
     lr: float = 3e-3
     """Learning rate of Adam; it falls to zero over the second half of the run."""
     kl_weight: float = 1.0
@@ -90,6 +92,16 @@ def kl_epochs(config: TrainConfig) -> tuple[int, int]:
     if ramp is None:
         ramp = min(RAMP, max(0, most - warmup))
     return warmup, ramp
+
+
+def rows_per_step(config: TrainConfig, rows: int) -> int:
+    """The size of a batch: as set, or 64; a sixteenth of the training rows where these are few, but at least 4.
+
+    Example:
+        >>> rows_per_step(TrainConfig(), 105)
+        6
+    """
+    return config.batch_size or min(MOST_ROWS, max(LEAST_ROWS, rows // STEPS))
 
 
 def to_toml(config: TrainConfig) -> bytes:

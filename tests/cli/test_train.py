@@ -6,14 +6,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+import torch
 from PIL import Image
 
 from bayeslim.cli import main
+from bayeslim.cli.train import constant_note
 from bayeslim.data.tables import read_table
 from bayeslim.runs import Run
 from bayeslim.storage import read_tensors
@@ -239,3 +243,26 @@ def test_ctrl_c_keeps_the_epochs_and_resume_ends_the_same(tmp_path: Path, capsys
     assert same_weights(broken, whole) and len(Run(broken).history()) == 15
     assert main(["train", "--resume", "--out", str(broken), "--samples", "2"]) == 0  # nothing left to do
     assert same_weights(broken, whole)
+
+
+def test_a_network_that_learns_nothing_is_told(tmp_path: Path, capsys: Output) -> None:
+    """Noise for targets, and a step size that does nothing; then something to learn."""
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(120, 2))
+    for name, target in (("noise", generator.normal(size=120)), ("sum", x.sum(1))):
+        rows = [f"{a},{b},{'up' if y > 0 else 'down'}" for (a, b), y in zip(x, target, strict=True)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["a,b,y", *rows]))
+        learning = ["--epochs", "2", "--lr", "1e-9"] if name == "noise" else ["--epochs", "60", "--kl-ramp", "30"]
+        arguments = ["--data", str(tmp_path / f"{name}.csv"), "--target", "y", "--hidden", "10", "--samples", "20"]
+        main(["train", *arguments, *learning, "--out", str(tmp_path / name)])
+        told = "no better than one answer for all of them" in capsys.readouterr().out.replace("\n", " ")
+        assert told == (name == "noise")
+
+
+@pytest.mark.parametrize(("rmse", "told"), [(5.0, True), (4.99, False)])
+def test_the_one_answer_to_a_regression_is_the_mean_of_the_training_rows(rmse: float, told: bool) -> None:
+    splits = SimpleNamespace(train=(None, torch.tensor([[0.5], [1.5]])), test=(None, torch.tensor([[3.5], [-1.5]])))
+    target = SimpleNamespace(task="regression", std=2.0)  # targets lie 2.5 deviations of 2 from the mean of 1
+    problem: Any = SimpleNamespace(splits=splits, preprocessing=SimpleNamespace(target=target))
+    note = constant_note(problem, {"rmse": rmse})
+    assert ("rmse 5, that has 5" in note if note else False) == told

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from bayeslim.data.image_inputs import ImageInputs, read_image_files
+from bayeslim.data.image_inputs import ImageInputs, as_images, read_image_files
 from bayeslim.data.named import NAMED, load_problem
 from bayeslim.data.preprocessing import Preprocessing
 from bayeslim.data.problems import from_images, from_path, from_table, split_rows
@@ -124,6 +124,54 @@ def test_image_files_are_brought_to_the_shape(tmp_path: Path) -> None:
     (tmp_path / "broken.png").write_bytes(b"no image")
     with pytest.raises(ValueError, match="broken.png cannot be read as an image"):
         read_image_files([tmp_path / "broken.png"])
+
+
+def test_images_of_16_bits_keep_their_brightness(tmp_path: Path) -> None:
+    levels = (0, 10_000, 30_000, 65_535)
+    files = [tmp_path / f"{level}.png" for level in levels]
+    for file, level in zip(files, levels, strict=True):
+        Image.fromarray(np.full((3, 4), level, np.uint16)).save(file)
+    read = read_image_files(files)
+    assert read.shape == (4, 1, 3, 4)
+    torch.testing.assert_close(read[:, 0, 0, 0], torch.tensor(levels) / 65_535, rtol=0, atol=0.5 / 255)
+
+
+@pytest.mark.parametrize("grey_first", [True, False])
+def test_one_file_with_colour_makes_all_images_colour(tmp_path: Path, grey_first: bool) -> None:
+    names = ("a.png", "b.png") if grey_first else ("b.png", "a.png")
+    Image.fromarray(np.full((3, 4), 51, np.uint8)).save(tmp_path / names[0])
+    Image.fromarray(np.full((3, 4, 3), (255, 0, 102), np.uint8)).save(tmp_path / names[1])
+    read = read_image_files([tmp_path / name for name in names])
+    torch.testing.assert_close(read[:, :, 0, 0], torch.tensor([[0.2, 0.2, 0.2], [1.0, 0.0, 0.4]]))
+
+
+def test_grey_images_of_all_kinds_stay_grey(tmp_path: Path) -> None:
+    grey = Image.fromarray(np.full((3, 4), 51, np.uint8))
+    for mode in ("1", "L", "LA"):
+        grey.convert(mode).save(tmp_path / f"{mode}.png")
+    assert read_image_files([tmp_path / f"{mode}.png" for mode in ("1", "L", "LA")]).shape == (3, 1, 3, 4)
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_what_is_transparent_shows_white(tmp_path: Path, mode: str) -> None:
+    alpha = np.zeros((3, 4), np.uint8)
+    alpha[0] = 255  # the first row is opaque black, the others transparent black
+    image = Image.merge("RGBA", [Image.new("L", (4, 3))] * 3 + [Image.fromarray(alpha)])
+    if mode == "P":
+        image = Image.fromarray(alpha // 255).convert("P")
+        image.save(tmp_path / "x.png", transparency=0)
+    else:
+        image.convert(mode).save(tmp_path / "x.png")
+    read = read_image_files([tmp_path / "x.png"])[0, 0]
+    assert bool((read[1:] == 1).all()) and bool((read[0] < 0.1).all())
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_channels_may_come_last(channels: int) -> None:
+    last = np.random.default_rng(0).integers(0, 256, (5, 8, 9, channels)).astype(np.uint8)
+    found, unit = as_images(last)
+    assert unit and torch.equal(found, as_images(np.moveaxis(last, -1, 1))[0])
+    assert as_images(np.zeros((5, 3, 8, 3)))[0].shape == (5, 3, 8, 3)
 
 
 def test_folders_without_classes_or_images_are_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bayeslim.cli.parsing import parsed
 from bayeslim.plain_text import visible
-from bayeslim.train_config import TrainConfig, kl_epochs, read_config
+from bayeslim.train_config import TrainConfig, kl_epochs, read_config, rows_per_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bayeslim.data.problems import Problem
     from bayeslim.runs import Run
 
-__all__ = ["Train", "main"]
+__all__ = ["Train", "constant_note", "main"]
 
 QUICK_ROWS, QUICK_EPOCHS, QUICK_SAMPLES = 1000, 5, 10
 
@@ -139,6 +139,7 @@ def train(chosen: Train, command: str) -> Run:
         warmup, ramp = kl_epochs(config)
         config = dataclasses.replace(config, kl_warmup=warmup, kl_ramp=ramp)
         problem = problem_of(config)
+        config = dataclasses.replace(config, batch_size=rows_per_step(config, len(problem.splits.train[0])))
         network = build_network(config, problem.preprocessing)
         refuse_held_out(network, problem.splits, problem.preprocessing)
         run = ranks.from_first(lambda: Run.create(chosen.out, config, problem.preprocessing, command))
@@ -156,7 +157,7 @@ def train(chosen: Train, command: str) -> Run:
             problem.splits.train,
             likelihood=likelihood_for(problem.preprocessing),
             epochs=config.epochs,
-            batch_size=config.batch_size,
+            batch_size=rows_per_step(config, len(problem.splits.train[0])),
             lr=config.lr,
             lr_schedule=schedules.constant_then_linear(0.5),
             kl_schedule=schedules.warmup_linear(*kl_epochs(config), config.kl_weight),
@@ -204,8 +205,29 @@ def _finish(chosen: Train, run: Run, network: nn.Module, problem: Problem, refus
         ) from error
     run.write_metrics({"trained": found | {"sparsity": sparsity(network)}})
     print_scores("after training", found)
+    if note := constant_note(problem, found["test"]):
+        print(note)
     if plain:
         print(f"run: {run.folder}")
     else:
         print(f"{sparsity(network):.1%} of the weights are noise (log alpha > 3)")
         print(f"run: {run.folder}    next: bayeslim prune {shlex.quote(str(run.folder))}")
+
+
+def constant_note(problem: Problem, scores: dict[str, float]) -> str | None:
+    """What to say of a network that does no better on the test rows than one answer for all of them.
+
+    That answer is the frequency of every class among the training rows, or their mean.
+    """
+    y, known, target = problem.splits.test[1], problem.splits.train[1], problem.preprocessing.target
+    if target.task == "regression":
+        name, constant = "rmse", target.std * (y - known.mean()).double().square().mean().sqrt().item()
+    else:
+        counts = known.bincount(minlength=int(y.max()) + 1).double() + 0.5  # so that none is impossible
+        name, constant = "nll", -(counts / counts.sum()).log()[y].mean().item()
+    if scores[name] < constant:
+        return None
+    return (
+        f"note: on the test rows this is no better than one answer for all of them ({name} {scores[name]:.4g}, that "
+        f"has {constant:.4g}): train longer (--epochs), in smaller batches (--batch-size) or at another --lr"
+    )

@@ -23,6 +23,10 @@ __all__ = ["IMAGE_SUFFIXES", "ImageInputs", "class_folders", "image_files", "rea
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP")
 """What those files may hold. Pillow would take others by their content, and call Ghostscript for PostScript."""
+CHANNELS = (1, 3, 4)
+"""How many an array of images may have on its last axis."""
+GREY_MODES = ("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N")
+"""Pillow's names for pixels without colour; those that begin with I have 16 bits."""
 MOST_PIXELS = 2**26
 """Pixels of an image file before it is scaled down; a larger one is refused unread."""
 
@@ -98,9 +102,14 @@ class ImageInputs:
 
 
 def as_images(array: NDArray[Any]) -> tuple[Tensor, bool]:
-    """An array (N, [channels,] height, width) as float32 images, and whether it was bytes (now in [0, 1])."""
+    """An array (N, [channels,] height, width) as float32 images, and whether it was bytes (now in [0, 1]).
+
+    A last axis of 1, 3 or 4 where the second has another length is that of the channels, and becomes the second.
+    """
     if array.ndim not in (2, 3, 4) or array.dtype.kind not in "biuf" or not array.size:
         raise ValueError(f"images must be numbers of shape (N, [channels,] height, width), got {array.shape}")
+    if array.ndim == 4 and array.shape[-1] in CHANNELS and array.shape[1] not in CHANNELS:
+        array = np.moveaxis(array, -1, 1)
     images = torch.from_numpy(np.ascontiguousarray(array).astype(np.float32))
     images = images[:, None] if array.ndim == 3 else images
     return (images / 255, True) if array.dtype == np.uint8 else (images, False)
@@ -143,9 +152,12 @@ def image_files(folder: Path) -> list[Path]:
 def read_image_files(files: Sequence[Path], shape: tuple[int, int, int] | None = None) -> Tensor:
     """Read image files as float32 in [0, 1], (N, channels, height, width); needs Pillow.
 
+    16 bits are scaled to [0, 1] too, and what is transparent shows white.
+
     Args:
         files: at least one.
-        shape: channels (1 or 3), height and width to bring them to; None takes those of the first file.
+        shape: channels (1 or 3), height and width to bring them to; None takes the size of the first file, and three
+            channels where any file has colour.
 
     Raises:
         ModuleNotFoundError: without Pillow.
@@ -162,16 +174,42 @@ def read_image_files(files: Sequence[Path], shape: tuple[int, int, int] | None =
                 if image.width * image.height > MOST_PIXELS:
                     raise ValueError(f"it has {image.width} x {image.height} pixels")
                 if shape is None:
-                    shape = (1 if image.mode in ("1", "L", "I;16") else 3, image.height, image.width)
+                    shape = (3 if any(map(_has_colour, files)) else 1, image.height, image.width)
                 if shape[0] not in (1, 3):
                     raise ValueError(f"the network takes {shape[0]} channels, image files have 1 or 3")
-                image = image.convert("L" if shape[0] == 1 else "RGB")
-                if image.size != (shape[2], shape[1]):
-                    image = image.resize((shape[2], shape[1]), Image.Resampling.BILINEAR)
-                pixels.append(np.asarray(image))
+                flat = _opaque(image).convert("L" if shape[0] == 1 else "RGB")
+                if flat.size != (shape[2], shape[1]):
+                    flat = flat.resize((shape[2], shape[1]), Image.Resampling.BILINEAR)
+                pixels.append(np.asarray(flat))
         except (OSError, ValueError, SyntaxError, MemoryError, Image.DecompressionBombError) as error:
             why = str(error) or type(error).__name__
             raise ValueError(f"{file} cannot be read as an image ({why}): repair or remove it") from error
     stacked = torch.from_numpy(np.stack(pixels))
     stacked = stacked[:, None] if stacked.ndim == 3 else stacked.permute(0, 3, 1, 2)
     return stacked.float().contiguous() / 255
+
+
+def _has_colour(file: Path) -> bool:
+    """By the file's header alone; what cannot be read is left to whoever reads it."""
+    from PIL import Image
+
+    try:
+        with Image.open(file, formats=FORMATS) as image:
+            return image.mode not in GREY_MODES
+    except (OSError, ValueError, SyntaxError, MemoryError, Image.DecompressionBombError):
+        return False
+
+
+def _opaque(image: Any) -> Any:
+    """An image of Pillow's in 8 bits, on white where it is transparent."""
+    from PIL import Image
+
+    if image.mode.startswith("I"):
+        values = np.asarray(image).astype(np.int64)
+        if values.min() < 0 or values.max() >= 2**16:
+            raise ValueError(f"its values go from {values.min()} to {values.max()}, beyond 16 bits")
+        return Image.fromarray(np.round(values / 257).astype(np.uint8))
+    if not (image.mode.endswith(("A", "a")) or "transparency" in image.info):
+        return image
+    white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+    return Image.alpha_composite(white, image.convert("RGBA"))

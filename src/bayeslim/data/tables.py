@@ -141,7 +141,10 @@ def read_arrays(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
             return loaded, None
         with loaded:
             if "x" not in loaded:
-                raise ValueError(f"it holds {', '.join(loaded.files) or 'nothing'}, expected an array named x")
+                raise ValueError(
+                    f"it holds {', '.join(loaded.files) or 'nothing'}, expected an array named x (N, ...) and, to "
+                    "train, one named y (N,): name them so"
+                )
             found = loaded["x"], loaded.get("y")
             if not all(part is None or isinstance(part, np.ndarray) for part in found):
                 raise ValueError("x or y is not an array")
