@@ -79,8 +79,9 @@ def test_every_command_shows_hostile_names_as_text(hostile: tuple[Path, Path], c
 
 @pytest.mark.parametrize("suffix", [".csv", ".npz"])
 def test_answers_keep_every_class_apart(hostile: tuple[Path, Path], suffix: str, tmp_path: Path) -> None:
-    table, run = hostile
-    out = tmp_path / f"out{suffix}"
+    table, _ = hostile
+    run, out = tmp_path / "run; [bold] 'x'", tmp_path / f"out{suffix}"
+    assert main(["train", "--data", str(table), "--target", TARGET, "--out", str(run), *QUICK]) == 0
     assert main(["predict", str(run), "--input", str(table), "--out", str(out), "--samples", "3"]) == 0
     names = [f"p_{name}" for name in sorted(CLASSES)]
     if suffix == ".csv":
