@@ -6,6 +6,7 @@ What `import bayeslim` offers; `__init__.py` loads each name when it is first us
 from bayeslim import analysis as analysis
 from bayeslim import baselines as baselines
 from bayeslim import data as data
+from bayeslim import estimators as estimators
 from bayeslim import export as export
 from bayeslim import full_covariance as full_covariance
 from bayeslim import layers as layers
