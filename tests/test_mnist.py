@@ -8,6 +8,8 @@ import pytest
 import torch
 
 import bayeslim as bl
+from bayeslim.optim.groups import Group
+from bayeslim.optim.spike_slab import SpikeAndSlab
 
 NEIGHBOUR = Path(__file__).parent.parent.parent / "shared" / "data"
 
@@ -40,6 +42,31 @@ def test_lenet_300_100_is_accurate_and_sparse_after_20_epochs() -> None:
     assert bl.evaluate(model, data, samples=0)["accuracy"] > 0.975
     assert bl.evaluate(model, data, samples=50)["accuracy"] > 0.975
     assert bl.sparsity(model) > 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", ["kernel", "weight"])
+def test_lenet_5_keeps_its_accuracy_beside_the_default_pruning_of_cnns(group: Group) -> None:
+    """A quarter of the weights and more goes by single weights, no layer for the most part."""
+    folder = mnist_folder()
+    train, test = bl.data.mnist("train", root=folder), bl.data.mnist("test", root=folder)
+    torch.manual_seed(0)
+    model = bl.models.lenet5_caffe()
+    pruner = SpikeAndSlab(model, group=group, warm_up=1)
+    bl.fit(
+        model,
+        (train.x.view(-1, 1, 28, 28), train.y),
+        likelihood=bl.Categorical(),
+        epochs=4,
+        batch_size=128,
+        optimizer=lambda groups: pruner.attach(torch.optim.SGD(groups, lr=0.05, momentum=0.9, weight_decay=5e-4)),
+        lr_schedule=bl.schedules.cosine_cycles(1),
+        after_epoch=pruner.after_epoch,
+        seed=0,
+    )
+    assert bl.evaluate(model, (test.x.view(-1, 1, 28, 28), test.y), samples=0)["accuracy"] > 0.985
+    assert all(mask.mean() >= 0.5 for mask in pruner.masks().values())
+    assert pruner.sparsity() > (0.25 if group == "weight" else -1)
 
 
 @pytest.mark.slow

@@ -10,6 +10,8 @@ import torch
 from torch import nn
 
 import bayeslim as bl
+from bayeslim.experiments.comparison.training import Config as Comparison
+from bayeslim.experiments.comparison.training import pruner_for
 from bayeslim.experiments.samplers import methods
 from bayeslim.experiments.samplers.methods import PRUNED, Config
 from bayeslim.experiments.vision import samplers
@@ -89,6 +91,33 @@ def test_masks_of_cifar_are_those_of_the_settings() -> None:
     pruner = Samplers().pruner(METHODS["dfp-90"], nn.Linear(4, 4))
     assert (pruner.spike_decay, pruner.soft_threshold, pruner.hard_threshold) == (1e-3, 1e-4, 0.0)
     assert pruner.warm_up == 20
+
+
+@pytest.mark.parametrize(
+    "pruner",
+    [
+        lambda model: Samplers().pruner(METHODS["dfp-90"], model),
+        lambda model: methods._pruner(Config(), model, PRUNED["dfp-90"]),
+        lambda model: pruner_for(Comparison((), (), ()), model),
+    ],
+    ids=["cifar", "mnist", "comparison"],
+)
+def test_the_target_alone_prunes_whatever_the_unit_of_thresholds(pruner: Any) -> None:
+    """Records were made while hard thresholds were ranges for convolutions: theirs are zero, which no unit changes."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.Flatten(), nn.Linear(32, 10))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1e-6)
+    sizes = torch.cat([p.detach().abs().flatten() for p in model.parameters() if p.ndim > 1])
+    made = pruner(model)
+    made.update_()
+    assert made.sparsity() == 0
+    made.epoch = made.target.by_epoch
+    made.update_()
+    kept = torch.cat([mask.flatten() for mask in made.masks().values()]).bool()
+    assert made.sparsity() == pytest.approx(made.target.sparsity, abs=1 / len(sizes))
+    assert sizes[kept].min() > sizes[~kept].max()
 
 
 @pytest.mark.parametrize("name", ["cvadam", *PRUNED])

@@ -251,7 +251,7 @@ def test_kernels_are_soft_and_channels_hard() -> None:
     weight_of(model)[2] *= 1e-3  # an output channel
     weight_of(model)[0, 0] *= 1e-3  # one kernel
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    pruner = SpikeAndSlab(model, optimizer, group="kernel", soft_threshold=1e-4, hard_threshold=1e-2)
+    pruner = SpikeAndSlab(model, optimizer, group="kernel", soft_threshold=1e-4, hard_threshold=1e-4)
     pruner.update_()
     spike = pruner.state_dict()["tensors"]["spike.0"][0, :, :, 0, 0]
     expected = torch.zeros(4, 3, dtype=torch.bool)
@@ -382,9 +382,7 @@ def test_a_pruned_convolutional_network_becomes_smaller() -> None:
     weight_of(model, 5)[:, 3:] *= 1e-3  # the inputs of one convolution group are never used
     weight_of(model, 5)[2] *= 1e-3
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    pruner = SpikeAndSlab(
-        model, optimizer, group="kernel", hard_threshold=1e-2, where=lambda name, m: isinstance(m, nn.Conv2d)
-    )
+    pruner = SpikeAndSlab(model, optimizer, group="kernel")
     pruner.update_()
     assert pruner.masks().keys() == {"0", "3", "5"}
     x = torch.randn(5, 3, 9, 9)

@@ -125,21 +125,21 @@ def test_with_feedback_masked_weights_decay_in_the_copy(make: Make) -> None:
 
 
 def test_defaults_are_the_published_ones() -> None:
-    """Example 1 of arXiv 2210.12957 and its code; the temperature is that of its regressions."""
+    """Those of example 1 of arXiv 2210.12957 and its code; the temperature is that of its regressions."""
 
     def defaults(function: Callable[..., Any]) -> dict[str, Any]:
         parameters = inspect.signature(function).parameters.items()
         return {name: p.default for name, p in parameters if p.default is not p.empty and name != "where"}
 
-    thresholds = {"spike_decay": 1e-2, "soft_threshold": 1e-2, "hard_threshold": 1e-3, "warm_up": 50}
+    settings = {"spike_decay": None, "soft_threshold": None, "hard_threshold": None, "warm_up": 50}
     when = {"every": 1, "feedback": False, "feedback_until": None, "target": None}
-    assert defaults(SpikeAndSlab) == {"optimizer": None, "group": "input_unit"} | thresholds | when
+    assert defaults(SpikeAndSlab) == {"optimizer": None, "group": "input_unit"} | settings | when
     scales = {"temperature": "posterior", "beta1": 0.1, "beta2": 1.0, "eta": 0.1}
     assert defaults(CVAdam) == scales | {"weight_decay": 0.0, "seed": 0}
 
 
-def test_most_kernels_of_a_fresh_cnn_are_spike_by_the_defaults() -> None:
-    """Which is why the docstring has other thresholds for them."""
+def test_most_kernels_of_a_fresh_cnn_are_spike_by_the_defaults_of_linear_layers() -> None:
+    """Which is why convolutions have defaults of their own."""
     torch.manual_seed(0)
     model = bl.models.resnet18()
     for threshold, stated in ((1e-2, 0.999), (1e-4, 0.56)):

@@ -62,7 +62,6 @@ def test_linear_groups_by_hand() -> None:
     for single in ("weight", "kernel"):
         assert torch.equal(layer.mean_square(weight, single)[0], weight.square())
     assert layer.size(weight, "input_unit").flatten().tolist() == pytest.approx([(25 / 3) ** 0.5, (5 / 3) ** 0.5])
-    assert layer.threshold(0.01) == pytest.approx(0.1)
 
 
 def brute_force(weight: Tensor, group: Group, conv_groups: int, transposed: bool) -> dict[tuple[int, ...], list[float]]:
@@ -104,7 +103,6 @@ def test_convolution_groups(group: Group, module: nn.Module, conv_groups: int, t
     sizes = sorted(max(max(values) - min(values), *(abs(v) for v in values)) for values in members.values())
     assert layer.mean_square(weight, group).flatten().sort().values.tolist() == pytest.approx(squares, rel=1e-5)
     assert layer.size(weight, group).flatten().sort().values.tolist() == pytest.approx(sizes, rel=1e-5)
-    assert layer.threshold(0.01) == 0.01
     largest = layer.whole(layer.largest(layer.size(weight, group)))
     kept = sorted(weight[largest].tolist())
     assert kept == sorted(max(members.values(), key=lambda v: max(max(v) - min(v), *(abs(w) for w in v))))
@@ -143,6 +141,13 @@ def test_layers_are_found_once_and_by_choice() -> None:
     assert [layer.name for layer in prunable_layers(model, lambda name, m: isinstance(m, nn.Conv1d))] == ["3"]
     model[2].weight = model[0].weight
     assert [layer.name for layer in prunable_layers(model)] == ["0", "3"]
+
+
+def test_only_convolutions_have_kernels() -> None:
+    model = nn.Sequential(nn.Conv1d(3, 2, 1), nn.Flatten(), nn.Linear(4, 3))
+    assert [layer.name for layer in prunable_layers(model, linear=False)] == ["0"]
+    with pytest.raises(ValueError, match="no plain convolution, which alone has kernels, that `where` accepts"):
+        prunable_layers(model, lambda name, _: name == "2", linear=False)
 
 
 @pytest.mark.parametrize("model", [nn.Sequential(nn.ReLU()), Normal(), nn.BatchNorm1d(3)])

@@ -16,8 +16,8 @@ from bayeslim.network_argument import check_network
 __all__ = ["Group", "PrunableLayer", "check_group", "em_threshold", "prunable_layers"]
 
 Group = Literal["weight", "kernel", "input_unit", "output_unit"]
-"""Single weights; the kernel from one input channel to one output channel (a single weight in a linear layer); all
-weights that leave an input unit or channel; all that enter an output unit or channel."""
+"""Single weights; the kernel from one input channel to one output channel of a convolution; all weights that leave an
+input unit or channel; all that enter an output unit or channel."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class PrunableLayer:
         return squares.mean(axes, keepdim=True) if axes else squares
 
     def size(self, weight: Tensor, group: Group) -> Tensor:
-        """How large the weights of each group are, in units of a weight.
+        """How large the weights of each group are, in units of a weight; hard thresholds are its squares.
 
         Linear layers: the root mean square (eq. 10 of the EM-MCMC paper compares its square). Convolutions: the
         larger of `max w - min w` (eq. 9) and `max |w|`: equal weights far from zero are not small.
@@ -57,10 +57,6 @@ class PrunableLayer:
             return grouped.abs()
         top, bottom = grouped.amax(axes, keepdim=True), grouped.amin(axes, keepdim=True)
         return torch.maximum(top - bottom, torch.maximum(top, -bottom))
-
-    def threshold(self, hard_threshold: float) -> float:
-        """The hard threshold in units of a weight: of a range in convolutions, of a mean square in linear layers."""
-        return hard_threshold if self.kernel else hard_threshold**0.5
 
     def largest(self, size: Tensor) -> Tensor:
         """True at the largest group of the layer (of each network, in a stack), the first of equal ones."""
@@ -86,13 +82,14 @@ class PrunableLayer:
 
 
 def prunable_layers(
-    model: nn.Module, where: Callable[[str, nn.Module], bool] = lambda name, module: True
+    model: nn.Module, where: Callable[[str, nn.Module], bool] = lambda name, module: True, *, linear: bool = True
 ) -> list[PrunableLayer]:
     """The plain linear layers and convolutions of a network, a shared weight once.
 
     Args:
         model: any network.
         where: leaves a layer out where it returns False for (name, module).
+        linear: whether linear layers are wanted.
 
     Raises:
         ValueError: if there is none.
@@ -104,9 +101,9 @@ def prunable_layers(
     check_network(model, "prune")
     found: dict[int, PrunableLayer] = {}
     for name, module in model.named_modules():
-        if not isinstance(module, nn.Linear | _ConvNd) or not where(name, module):
-            continue
         conv = isinstance(module, _ConvNd)
+        if not (conv or (linear and isinstance(module, nn.Linear))) or not where(name, module):
+            continue
         layer = PrunableLayer(
             name=name,
             weight=module.weight,  # pyright: ignore[reportArgumentType]
@@ -116,9 +113,10 @@ def prunable_layers(
         )
         found.setdefault(id(module.weight), layer)
     if not found:
+        kinds = "linear layer or convolution" if linear else "convolution, which alone has kernels,"
         raise ValueError(
-            "no layer to prune: `model` has no plain linear layer or convolution that `where` accepts (Bayesian layers "
-            "are pruned on their posterior, by bl.prune_)"
+            f"no layer to prune: `model` has no plain {kinds} that `where` accepts (Bayesian layers are pruned on "
+            "their posterior, by bl.prune_)"
         )
     return list(found.values())
 

@@ -16,6 +16,7 @@ from bayeslim.optim.decays import check_decays, groups_of, surplus_decay
 from bayeslim.optim.groups import Group, check_group, prunable_layers
 from bayeslim.optim.layer_masks import LayerMasks
 from bayeslim.optim.sparsity_target import SparsityTarget, pruned_part, smallest_level
+from bayeslim.optim.spike_thresholds import VERSION, check_version, filled_in
 
 __all__ = ["SpikeAndSlab", "pruner_of"]
 
@@ -33,40 +34,40 @@ class SpikeAndSlab:
 
     - soft mask: a group is in the spike if `mean w^2 < soft_threshold` (lambda1), and then has the weight decay
       `spike_decay` (delta0 / N) instead of the optimiser's own (delta1 / N). This is judged anew every time.
-    - hard mask: a group is set to zero if it is small. Linear layers: `mean w^2 < hard_threshold` (lambda2, eq. 10).
-      Convolutions: `max w - min w < hard_threshold` (eq. 9) and, so that equal weights do not count as small,
-      `max |w| < hard_threshold`. With group="kernel" kernels are judged softly and whole input and output channels
-      are set to zero. The largest group of a layer always stays, so that no layer is emptied.
+    - hard mask: a group is set to zero if it is below `hard_threshold` (lambda2). Linear layers: `mean w^2 < lambda2`
+      (eq. 10). Convolutions: `(max w - min w)^2 < lambda2` (eq. 9 has the range itself) and, so that equal weights do
+      not count as small, `max w^2 < lambda2`. The largest group of a layer always stays, so that no layer is emptied.
+
+    Both thresholds are mean squares, in all layers. With group="kernel" kernels are judged softly and whole input and
+    output channels are set to zero; linear layers have no kernels and are left out, as in the paper's code.
 
     Without feedback (DFP) what was set to zero stays zero, whatever noise or momentum the optimiser adds. With feedback
     (DPF) the optimiser goes on to move a dense copy of the weights, from zero, by gradients taken at the masked ones;
     the next EM step judges the copy, and the largest pruned group of a layer comes back if it is not small. Only one:
-    masked weights, to which nothing answers, drift together, and many at once would throw the network over. With a
-    `target` the smallest groups beyond `hard_threshold` are masked only: they keep their values in the copy, and any
-    number may come back (Lin et al. 2020). Between steps the network always holds the masked weights; what it is given
-    then, e.g. by `load_state_dict`, is what training goes on from.
+    masked weights drift together, and many at once would throw the network over. With a `target` the smallest groups
+    beyond `hard_threshold` are masked only: they keep their values in the copy, and any number may come back (Lin et
+    al. 2020). Between steps the network always holds the masked weights; what it is given then, e.g. by
+    `load_state_dict`, is what training goes on from.
 
-    The defaults suit units of fully connected layers. For kernels of CNNs the published code has `spike_decay=1e-3`,
-    `soft_threshold=1e-4`, `hard_threshold=0.01` (a range): of those of a fresh ResNet-18 the default lambda1 takes
-    99.9 % for spike, 1e-4 takes 56 %.
+    The defaults are those of the paper's code: where convolutions are pruned `spike_decay=1e-3`, `soft_threshold=1e-4`
+    and `hard_threshold=1e-4` (a range of 0.01), elsewhere 1e-2, 1e-2 and 1e-3. With n weights per output torch begins
+    a linear layer with a mean square of `1 / (3 n)`, a convolution with a squared range of `4 / n`: a hard threshold
+    above that takes the layer away.
 
     The spike decays as the optimiser's own `weight_decay` does: inside the gradient in SGD and the samplers; apart from
     it, by `lr * spike_decay * w`, where that is decoupled (AdamW). Adam, RMSprop and the like divide a decay inside the
-    gradient by its own size, so that where the loss has little slope weights shrink by about `lr` per step, whatever
-    `spike_decay` is: take AdamW. The `tau` of `CVAdam` sees the surplus within `g`, 1.4 times its `alpha^2 wd tau` on
-    average, little beside 1/(N tau).
+    gradient by its own size, so that it hardly depends on `spike_decay`: take AdamW.
 
     Every weight may have further axes in front, those of a stack of networks trained as one. The optimiser's
     `state_dict` carries the masks along, so that a checkpoint of `bl.fit` is complete.
 
     Args:
         model: any network; its plain linear layers and convolutions are pruned, biases are not.
-        optimizer: any torch optimiser that steps without a closure, AdamW rather than Adam (see above); its `step` is
-            wrapped, and undone if it raises. None: `attach` one later.
+        optimizer: any torch optimiser that steps without a closure; its `step` is wrapped. None: `attach` one later.
         group: which weights are judged together: "input_unit" to select inputs, "output_unit", "kernel", "weight".
-        spike_decay: weight decay in the spike; must exceed the optimiser's `weight_decay`.
-        soft_threshold: lambda1, see `em_threshold`.
-        hard_threshold: lambda2.
+        spike_decay: weight decay in the spike; must exceed the optimiser's `weight_decay`. None: the default.
+        soft_threshold: lambda1, see `em_threshold`. None: the default.
+        hard_threshold: lambda2. None: the default.
         warm_up: epochs before the first EM step.
         every: epochs between EM steps.
         feedback: whether pruned weights may come back.
@@ -89,9 +90,9 @@ class SpikeAndSlab:
         optimizer: torch.optim.Optimizer | None = None,
         *,
         group: Group = "input_unit",
-        spike_decay: float = 1e-2,
-        soft_threshold: float = 1e-2,
-        hard_threshold: float = 1e-3,
+        spike_decay: float | None = None,
+        soft_threshold: float | None = None,
+        hard_threshold: float | None = None,
         warm_up: int = 50,
         every: int = 1,
         feedback: bool = False,
@@ -100,22 +101,23 @@ class SpikeAndSlab:
         where: Callable[[str, nn.Module], bool] = lambda name, module: True,
     ) -> None:
         check_group(group)
-        values = {"spike_decay": spike_decay, "soft_threshold": soft_threshold, "hard_threshold": hard_threshold}
-        for name, value in values.items():
-            if not 0 <= value < math.inf:
-                raise ValueError(f"`{name}` must be finite and not negative, got {value}: pass e.g. 1e-3")
+        layers = prunable_layers(model, where, linear=group != "kernel")
+        self.spike_decay, self.soft_threshold, self.hard_threshold = filled_in(
+            spike_decay, soft_threshold, hard_threshold, convolutions=any(layer.kernel for layer in layers)
+        )
+        self._told_all = None not in (spike_decay, soft_threshold, hard_threshold)
         if warm_up < 0 or every < 1:
             raise ValueError(f"`warm_up` must be at least 0 and `every` at least 1, got {warm_up} and {every}")
         if target is not None and target.by_epoch <= warm_up:
             raise ValueError(f"`target` must be reached after the warm-up of {warm_up} epochs, got {target.by_epoch}")
         self.group: Group = group
-        self.spike_decay, self.soft_threshold, self.hard_threshold = spike_decay, soft_threshold, hard_threshold
+        self._hard_groups: tuple[Group, ...] = ("input_unit", "output_unit") if group == "kernel" else (group,)
         self.warm_up, self.every, self.target = warm_up, every, target
         self.feedback, self.feedback_until = feedback, math.inf if feedback_until is None else feedback_until
         self.epoch = 0
         """Epochs seen."""
         self._parts: list[LayerMasks] = []
-        for layer in prunable_layers(model, where):
+        for layer in layers:
             weight = layer.weight.detach()
             spike = torch.zeros_like(layer.mean_square(weight, group), dtype=torch.bool)
             kept = torch.ones_like(weight, dtype=torch.bool)
@@ -216,7 +218,7 @@ class SpikeAndSlab:
     def state_dict(self) -> dict[str, Any]:
         """Epoch and masks (and the dense weights): with model and optimiser, all that resuming takes."""
         tensors = {name: tensor.clone() for part in self._parts for name, tensor in part.tensors().items()}
-        return {"epoch": self.epoch, "tensors": tensors}
+        return {"epoch": self.epoch, "version": VERSION, "tensors": tensors}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave.
@@ -226,6 +228,8 @@ class SpikeAndSlab:
         """
         own = {name: tensor for part in self._parts for name, tensor in part.tensors().items()}
         shapes = [{(name, tensor.shape) for name, tensor in part.items()} for part in (own, state["tensors"])]
+        if any(part.layer.kernel for part in self._parts):
+            check_version(state, set(own), same=self._told_all and self.hard_threshold == 0)
         if shapes[0] != shapes[1]:
             wrong = min(name for name, _ in shapes[0] ^ shapes[1])
             raise ValueError(f"`state` is of another network, `group` or `feedback`: {wrong!r} does not fit")
@@ -235,10 +239,6 @@ class SpikeAndSlab:
         for part in self._parts:
             part.mask_weight_()
 
-    @property
-    def _hard_groups(self) -> tuple[Group, ...]:
-        return ("input_unit", "output_unit") if self.group == "kernel" else (self.group,)
-
     def _judged(self, level: float) -> list[Tensor]:
         """The hard masks by the weights as they are, where groups of a root mean square up to `level` go too.
 
@@ -246,7 +246,7 @@ class SpikeAndSlab:
         """
         masks: list[Tensor] = []
         for part in self._parts:
-            layer, threshold = part.layer, part.layer.threshold(self.hard_threshold)
+            layer, threshold = part.layer, self.hard_threshold**0.5
             large = torch.ones((), dtype=torch.bool, device=part.weight.device)
             for group in self._hard_groups:
                 low = layer.mean_square(part.weight, group).sqrt() <= level
