@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from bayeslim.posteriors.base import Posterior
+from bayeslim.posteriors.base import Posterior, full
 from bayeslim.posteriors.mean_field import MeanField
 from bayeslim.posteriors.multiplicative import Multiplicative
 from bayeslim.priors.base import Prior
@@ -43,14 +43,9 @@ def kl_divergence(posterior: Posterior, prior: Prior) -> Tensor:
         return _over_shards(posterior, prior)
     mean, kept = posterior.mean(), posterior.kept()
     if kept is not None:
-        marginals = prior.kl(_full(mean), _finite_variance(_full(posterior.log_std())))
+        marginals = prior.kl(full(mean), _finite_variance(full(posterior.log_std())))
         return (marginals * kept).sum() + posterior.total_correlation()
-    return prior.total(_full(mean), _full(posterior.log_std())) + posterior.total_correlation()
-
-
-def _full(tensor: Tensor) -> Tensor:
-    """In float32 at least: sums over many weights need it."""
-    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+    return prior.total(full(mean), full(posterior.log_std())) + posterior.total_correlation()
 
 
 def _finite_variance(log_std: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 from bayeslim.gaussian import VARIANCE_FLOOR, Gaussian, Mode
 from bayeslim.noise import normal_like
 from bayeslim.ops import LinearOp, Op
-from bayeslim.posteriors.base import Posterior, typed_as, wide
+from bayeslim.posteriors.base import Posterior, product_type, typed_as, wide
 
 __all__ = [
     "Bias",
@@ -81,10 +81,11 @@ def clipped_reparam(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tens
     """
     check_estimator(clipped_reparam, posterior, op)
     mean, variance = posterior.mean(), posterior.variance()
-    square = wide(mean).square()
+    square = mean.to(variance.dtype).square()
     left = mean.masked_fill(variance >= math.exp(LEFT_OUT) * square, 0)
     with without_float16(x.device.type):
-        spread = op(op.squared(wide(x)), torch.minimum(variance, math.exp(MOST_NOISE) * square))
+        x_wide, clipped = wide(x), torch.minimum(variance, math.exp(MOST_NOISE) * square)
+        spread = op(op.squared(x_wide), clipped.to(product_type(x, mean)))
     return _drawn(op(x, left, bias_mean(bias)), _with_bias_variance(spread, op, bias))
 
 
@@ -220,7 +221,10 @@ def _output_moments(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> tupl
 
 
 def _with_bias_variance(variance: Tensor, op: Op, bias: Bias) -> Tensor:
-    return variance + op.per_channel(bias.variance()) if isinstance(bias, Posterior) else variance
+    if not isinstance(bias, Posterior):
+        return variance
+    mean = bias.mean()
+    return variance + op.per_channel(bias.variance().to(product_type(mean, mean)))
 
 
 def without_float16(kind: str) -> AbstractContextManager[object]:

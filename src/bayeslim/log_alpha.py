@@ -30,6 +30,7 @@ def log_alpha(mean: Tensor, variance: Tensor) -> Tensor:
         >>> log_alpha(torch.tensor([1.0, 0.1]), torch.tensor([1.0, 1.0]))
         tensor([0.0000, 4.6052])
     """
+    mean = mean.to(torch.promote_types(mean.dtype, variance.dtype))  # a posterior states its variance in more digits
     limits = torch.finfo(mean.dtype)
     smallest = max(SMALLEST_MEAN, limits.tiny)  # 1e-8 is 0 in float16
     return variance.clamp(limits.tiny, limits.max).log() - 2 * mean.abs().clamp_min(smallest).log()

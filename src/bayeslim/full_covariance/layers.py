@@ -13,7 +13,7 @@ from bayeslim.estimators import bias_mean
 from bayeslim.full_covariance.joint import JointGaussian, block_diagonal, congruence
 from bayeslim.layers.base import BayesLayer
 from bayeslim.ops import ConvOp, LinearOp, Op
-from bayeslim.posteriors.base import Posterior
+from bayeslim.posteriors.base import Posterior, product_type
 
 __all__ = ["Value", "Within", "average_pool", "batch_norm", "bayesian", "max_pool", "plain", "reshape"]
 
@@ -45,7 +45,8 @@ def bayesian(layer: BayesLayer, x: Value, within: Within) -> JointGaussian:
                 "MeanField, KTied or Multiplicative, or predict by sampling"
             )
     mean_in = x.mean if isinstance(x, JointGaussian) else x
-    weight, variance = layer.weight.mean(), layer.weight.variance()
+    weight = layer.weight.mean()
+    variance = layer.weight.variance().to(product_type(mean_in, weight))
     output = layer.op(mean_in, weight, bias_mean(layer.bias))
     if isinstance(layer.op, ConvOp):
         noise = _kernel_noise(layer.op, x, variance)
@@ -54,7 +55,7 @@ def bayesian(layer: BayesLayer, x: Value, within: Within) -> JointGaussian:
         second_moment = mean_in.square() + (x.variance if isinstance(x, JointGaussian) else 0)
         noise = (second_moment @ variance.T)[..., None, None]
     if isinstance(layer.bias, Posterior):
-        noise = noise + layer.bias.variance()[:, None, None]
+        noise = noise + layer.bias.variance().to(noise.dtype)[:, None, None]
     by_channel = within == "channel" and isinstance(layer.op, ConvOp)
     blocks = noise if by_channel else block_diagonal(noise)
     if isinstance(x, JointGaussian):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,8 @@ __all__ = [
     "NotATensor",
     "Posterior",
     "PosteriorFactory",
+    "full",
+    "product_type",
     "soft_upper_bound",
     "soft_upper_bound_inverse",
     "typed_as",
@@ -41,6 +43,9 @@ class Posterior(nn.Module, ABC):
     in the library needs nothing more. A member whose entries are correlated also says so
     (`factorised = False`), gives its total correlation and overrides `output_variance`.
 
+    Scales are float32 where the weight has 16 bits, whose steps an optimiser cannot take: `.half()`, `.bfloat16()` and
+    `.to(dtype)` leave them so, and loading makes them so.
+
     `shape`, `dtype` and `device` are those of the mean. It is no tensor: in arithmetic, or passed to a torch function,
     it raises `NotATensor`, which says what to use instead.
     """
@@ -57,16 +62,16 @@ class Posterior(nn.Module, ABC):
 
     @abstractmethod
     def variance(self) -> Tensor:
-        """The marginal variance of every weight, in float32 where the parameters are float16."""
+        """The marginal variance of every weight, in float32 at least."""
 
     def log_std(self) -> Tensor:
-        """The log of the marginal standard deviations, in float32 at least where the parameters are float16."""
+        """The log of the marginal standard deviations, in float32 at least."""
         variance = self.variance()
         return 0.5 * variance.clamp_min(torch.finfo(variance.dtype).tiny).log()
 
     @abstractmethod
     def rsample(self) -> Tensor:
-        """Draw one weight tensor, differentiable with respect to the parameters."""
+        """Draw one weight tensor in the type of the mean, differentiable with respect to the parameters."""
 
     def drawn_output(self, op: Op, x: Tensor, bias: Tensor | None) -> Tensor | None:
         """`op(x, W, bias)` for one draw, where there is a better way than `rsample` and the op; None elsewhere."""
@@ -98,7 +103,7 @@ class Posterior(nn.Module, ABC):
 
     def output_variance(self, op: Op, x: Tensor) -> Tensor:
         """The variance of `op(x, W)` for a fixed input `x`, elementwise."""
-        return op(op.squared(x), self.variance())
+        return op(op.squared(x), self.variance().to(product_type(x, self.mean())))
 
     @property
     def shape(self) -> torch.Size:
@@ -107,13 +112,34 @@ class Posterior(nn.Module, ABC):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the mean; the variance may be kept wider."""
+        """The type of the mean; scales and variance may be kept wider."""
         return self.mean().dtype
 
     @property
     def device(self) -> torch.device:
         """Where the mean lives."""
         return self.mean().device
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Let torch move and convert the parameters, scales to no less than float32."""
+        own = [scale for name in self.scale_parameters if (scale := self._parameters.get(name)) is not None]
+        own += [scale.grad for scale in own if scale.grad is not None]
+
+        def converted(tensor: Tensor) -> Tensor:
+            new = fn(tensor)
+            if not (_is_narrow(new) and any(tensor is scale for scale in own)):
+                return new
+            return torch.empty_like(new, dtype=torch.float32).copy_(tensor)
+
+        return super()._apply(converted, recurse)
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        """Load what torch does; scales that were stored in 16 bits and take the place of others become float32."""
+        super()._load_from_state_dict(*args)
+        for name in self.scale_parameters:
+            scale = self._parameters.get(name)
+            if scale is not None and _is_narrow(scale):
+                scale.data = scale.data.float()
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -136,6 +162,24 @@ PosteriorFactory = Callable[[Tensor], Posterior]
 def wide(tensor: Tensor) -> Tensor:
     """Return float16 as float32 (its variances underflow below a std of 2e-4), else `tensor`."""
     return tensor.float() if tensor.dtype == torch.float16 else tensor
+
+
+def full(tensor: Tensor) -> Tensor:
+    """Return numbers of 16 bits as float32, which sums over many weights and steps of scales need, else `tensor`."""
+    return tensor.float() if _is_narrow(tensor) else tensor
+
+
+def product_type(x: Tensor, weight: Tensor) -> torch.dtype:
+    """The type in which variances of weights meet inputs: theirs, or that of `weight` where they are indices.
+
+    It is float32 for float16, in which small variances underflow.
+    """
+    dtype = (x if x.is_floating_point() else weight).dtype
+    return torch.float32 if dtype == torch.float16 else dtype
+
+
+def _is_narrow(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.dtype.itemsize < 4
 
 
 def typed_as(weight: Tensor | None, tensor: Tensor) -> Tensor:

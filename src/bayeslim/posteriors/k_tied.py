@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from bayeslim.joint_draw import drawn, drawn_from_factors
 from bayeslim.ops import Op
-from bayeslim.posteriors.base import Posterior, wide
+from bayeslim.posteriors.base import Posterior, full, product_type
 
 __all__ = ["KTied"]
 
@@ -54,7 +54,7 @@ class KTied(Posterior):
         self.k = k
         self.loc = nn.Parameter(init.detach().clone())
         # The product of the two factors, summed over k terms, is `scale` (paper, section 4.2).
-        like = {"dtype": init.dtype, "device": init.device}
+        like = {"dtype": torch.promote_types(init.dtype, torch.float32), "device": init.device}
         start = 0.5 * (math.log(scale) - math.log(k))
         self.log_in = nn.Parameter(start + jitter * torch.randn(fan_in, k, **like))
         self.log_out = nn.Parameter(start + jitter * torch.randn(out, k, **like))
@@ -65,7 +65,7 @@ class KTied(Posterior):
 
     def scale(self) -> Tensor:
         """The standard deviations, in the shape of the weight."""
-        u, v = wide(self.log_in).exp(), wide(self.log_out).exp()
+        u, v = full(self.log_in).exp(), full(self.log_out).exp()
         if torch.compiler.is_compiling():  # as a sum the compiler need not store it
             return torch.stack([v[:, r, None] * u[:, r] for r in range(self.k)]).sum(0).view(self.loc.shape)
         return (v @ u.T).view(self.loc.shape)
@@ -93,8 +93,9 @@ class KTied(Posterior):
         if pairs >= self.loc.shape[0] or not op.numeric_input:
             return super().output_variance(op, x)
         first, second = torch.triu_indices(self.k, self.k, device=self.loc.device)
-        log_in, log_out = wide(self.log_in), wide(self.log_out)
+        log_in, log_out = full(self.log_in), full(self.log_out)
         basis = (log_in[:, first] + log_in[:, second]).exp().T.reshape(pairs, *self.loc.shape[1:])
         coefficients = (log_out[:, first] + log_out[:, second]).exp()
         coefficients = coefficients * (2 - (first == second).to(log_out.dtype))  # (r,s) and (s,r)
-        return op.mix(op.features(op.squared(x), basis), coefficients)
+        dtype = product_type(x, self.loc)
+        return op.mix(op.features(op.squared(x), basis.to(dtype)), coefficients.to(dtype))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from bayeslim.noise import normal_like
 from bayeslim.ops import Op
-from bayeslim.posteriors.base import Posterior, wide
+from bayeslim.posteriors.base import Posterior, full, product_type
 
 __all__ = ["MatrixNormal"]
 
@@ -48,8 +48,8 @@ class MatrixNormal(Posterior):
         fan_in, out = init[0].numel(), init.shape[0]
         self.loc = nn.Parameter(init.detach().clone())
         log_diagonal = 0.5 * math.log(scale)
-        self.in_factor = nn.Parameter(self.loc.new_full((fan_in,), log_diagonal).diag())
-        self.out_factor = nn.Parameter(self.loc.new_full((out,), log_diagonal).diag())
+        self.in_factor = nn.Parameter(full(self.loc).new_full((fan_in,), log_diagonal).diag())
+        self.out_factor = nn.Parameter(full(self.loc).new_full((out,), log_diagonal).diag())
 
     def mean(self) -> Tensor:
         """The parameter `loc`."""
@@ -67,7 +67,8 @@ class MatrixNormal(Posterior):
     def rsample(self) -> Tensor:
         """`M + L_out Z L_in^T`."""
         noise = normal_like(self.loc).flatten(1)
-        deviation = cholesky(self.out_factor) @ noise @ cholesky(self.in_factor).T
+        out_factor, in_factor = (cholesky(full(raw)).to(noise.dtype) for raw in (self.out_factor, self.in_factor))
+        deviation = out_factor @ noise @ in_factor.T
         return self.loc + deviation.view(self.loc.shape)
 
     def config(self) -> dict[str, float | int | None]:
@@ -77,10 +78,9 @@ class MatrixNormal(Posterior):
     def total_correlation(self) -> Tensor:
         r"""`sum_ij ln sd_ij - (fan_in ln|L_out| + out ln|L_in|)`."""
         # The logs of whole rows nearly cancel: half precision would be off by nats, not by digits.
-        half = self.loc.dtype in (torch.float16, torch.bfloat16)
         in_gap, out_gap = (
             0.5 * cholesky(factor).square().sum(1).log().sum() - factor.diagonal().sum()
-            for factor in (raw.float() if half else raw for raw in (self.in_factor, self.out_factor))
+            for factor in map(full, (self.in_factor, self.out_factor))
         )
         return self.out_factor.shape[0] * in_gap + self.in_factor.shape[0] * out_gap
 
@@ -88,15 +88,16 @@ class MatrixNormal(Posterior):
         """`B_jj x^T A x`: the squared norm of `L_in^T x`, scaled per output."""
         if not op.numeric_input:
             return super().output_variance(op, x)
-        basis = cholesky(wide(self.in_factor)).T.reshape(-1, *self.loc.shape[1:])
+        dtype = product_type(x, self.loc)
+        basis = cholesky(full(self.in_factor)).T.reshape(-1, *self.loc.shape[1:])
         coefficients = self._out_variance()[:, None].expand(-1, basis.shape[0])
-        return op.mix(op.features(x, basis).square(), coefficients)
+        return op.mix(op.features(x, basis.to(dtype)).square(), coefficients.to(dtype))
 
     def _in_variance(self) -> Tensor:
-        return cholesky(wide(self.in_factor)).square().sum(1)
+        return cholesky(full(self.in_factor)).square().sum(1)
 
     def _out_variance(self) -> Tensor:
-        return cholesky(wide(self.out_factor)).square().sum(1)
+        return cholesky(full(self.out_factor)).square().sum(1)
 
 
 def cholesky(raw: Tensor) -> Tensor:

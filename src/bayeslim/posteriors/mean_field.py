@@ -15,9 +15,9 @@ from bayeslim.linear_moments import moments_of_gaussians, moments_of_vectors
 from bayeslim.ops import LinearOp, Op
 from bayeslim.posteriors.base import (
     Posterior,
+    full,
     soft_upper_bound,
     soft_upper_bound_inverse,
-    wide,
 )
 from bayeslim.two_products import draw_by_two_products, two_products
 
@@ -66,14 +66,14 @@ class MeanField(Posterior):
         super().__init__()
         self.log_max_scale = math.log(max_scale)
         self.loc = nn.Parameter(init.detach().clone())
-        self.log_scale = nn.Parameter(torch.empty_like(self.loc))
+        self.log_scale = nn.Parameter(torch.empty_like(full(self.loc)))
         self.set_scale_(scale)
 
     @torch.no_grad()
     def set_scale_(self, scale: float | Tensor) -> None:
         """Set the standard deviations, to one value or to a tensor in the shape of the weight; 0 is exact."""
         if isinstance(scale, Tensor):
-            raw = soft_upper_bound_inverse(scale.log(), self.log_max_scale)
+            raw = soft_upper_bound_inverse(full(scale).log(), self.log_max_scale)
             self.log_scale.copy_(raw.clamp_min(LOG_OF_NOTHING))
         else:
             log_scale = math.log(scale) if scale > 0 else LOG_OF_NOTHING
@@ -89,7 +89,7 @@ class MeanField(Posterior):
 
     def log_std(self) -> Tensor:
         """`log_scale`, below its bound."""
-        return soft_upper_bound(wide(self.log_scale), self.log_max_scale)
+        return soft_upper_bound(full(self.log_scale), self.log_max_scale)
 
     def rsample(self) -> Tensor:
         """`loc + scale * noise`."""

@@ -11,9 +11,9 @@ from bayeslim.log_alpha import SMALLEST_MEAN
 from bayeslim.noise import normal_like
 from bayeslim.posteriors.base import (
     Posterior,
+    full,
     soft_upper_bound,
     soft_upper_bound_inverse,
-    wide,
 )
 
 __all__ = ["Multiplicative"]
@@ -47,7 +47,7 @@ class Multiplicative(Posterior):
         self.max_alpha = max_alpha
         raw = soft_upper_bound_inverse(math.log(alpha), math.log(max_alpha))
         self.loc = nn.Parameter(init.detach().clone())
-        self.log_alpha = nn.Parameter(torch.full_like(self.loc, raw))
+        self.log_alpha = nn.Parameter(torch.full_like(full(self.loc), raw))
 
     def mean(self) -> Tensor:
         """The parameter `loc`."""
@@ -55,11 +55,11 @@ class Multiplicative(Posterior):
 
     def variance(self) -> Tensor:
         """`alpha * loc^2`."""
-        return self._bounded_log_alpha().exp() * wide(self.loc).square()
+        return self._bounded_log_alpha().exp() * full(self.loc).square()
 
     def log_std(self) -> Tensor:
         """`0.5 ln alpha + ln|loc|`, which no square can overflow; as in `log_alpha`, `|loc|` is at least 1e-8."""
-        return 0.5 * self._bounded_log_alpha() + wide(self.loc).abs().clamp_min(SMALLEST_MEAN).log()
+        return 0.5 * self._bounded_log_alpha() + full(self.loc).abs().clamp_min(SMALLEST_MEAN).log()
 
     def rsample(self) -> Tensor:
         """`loc + loc * sqrt(alpha) * noise`."""
@@ -73,4 +73,4 @@ class Multiplicative(Posterior):
         return {"alpha": 0.5 * self.max_alpha, "max_alpha": self.max_alpha}  # 0.1 may exceed the bound
 
     def _bounded_log_alpha(self) -> Tensor:
-        return soft_upper_bound(wide(self.log_alpha), math.log(self.max_alpha))
+        return soft_upper_bound(full(self.log_alpha), math.log(self.max_alpha))

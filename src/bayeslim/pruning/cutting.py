@@ -134,7 +134,7 @@ def _cut_posterior(posterior: Any, rows: Tensor, columns: Tensor | None) -> Post
 
 def _mean_field(loc: nn.Parameter, scale: Tensor, trained: bool) -> MeanField:
     posterior = MeanField(loc)
-    posterior.set_scale_(scale.to(loc.dtype))
+    posterior.set_scale_(scale)
     posterior.loc.requires_grad_(loc.requires_grad)
     posterior.log_scale.requires_grad_(trained)
     return posterior

@@ -18,6 +18,7 @@ from bayeslim.layers.base import BayesLayer
 from bayeslim.layers.recurrent import GRU, LSTM
 from bayeslim.network_argument import check_network
 from bayeslim.optim.injection import Sampler
+from bayeslim.posteriors.base import Posterior, full
 from bayeslim.predictive.inputs import device_of
 from bayeslim.pruning.sparsity import named_sparsity
 from bayeslim.training.ranks import join
@@ -50,6 +51,9 @@ def shard_(
     forward pass and again for its backward pass, and the posteriors in it draw as they do elsewhere. `bl.fit` trains
     the result; see docs/distributed.md.
 
+    torch wants one type in a block. Where weights have 16 bits they become float32, as their scales are, and the block
+    computes in the 16 bits.
+
     Args:
         model: the network, converted already; rank 0's parameters and buffers count.
         blocks: types of the modules that are gathered as one. Bayesian layers outside of them are gathered one by one,
@@ -74,7 +78,7 @@ def shard_(
     if ranks.count == 1:
         return model.to(place)
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     with torch.no_grad():
         for tensor in (*model.parameters(), *model.buffers()):
@@ -84,8 +88,23 @@ def shard_(
     mesh = init_device_mesh(place.type, (ranks.count,))
     for unit in (*units, model):  # also the last one gives its parameters back at once: they are never left plain
         unit.register_forward_hook(_without_views)
-        fully_shard(unit, mesh=mesh, reshard_after_forward=True)
+        dtype = _compute_type_(unit)
+        policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype and torch.float32)
+        fully_shard(unit, mesh=mesh, reshard_after_forward=True, mp_policy=policy)
     return model
+
+
+def _compute_type_(unit: nn.Module) -> torch.dtype | None:
+    """Make all of a block float32 whose scales alone are, and return the type of the others; None for other blocks."""
+    posteriors = [module for module in unit.modules() if isinstance(module, Posterior)]
+    scales = {id(posterior._parameters.get(name)) for posterior in posteriors for name in posterior.scale_parameters}
+    own = [parameter for parameter in unit.parameters() if not hasattr(parameter, "device_mesh")]
+    kinds = {parameter.dtype for parameter in own if id(parameter) not in scales}
+    if len(kinds) != 1 or kinds == {parameter.dtype for parameter in own}:
+        return None
+    for parameter in own:
+        parameter.data = full(parameter.data)
+    return kinds.pop()
 
 
 def _without_views(module: nn.Module, inputs: Any, output: Any) -> Any:
