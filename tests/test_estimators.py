@@ -89,7 +89,7 @@ def test_moments_of_two_layers_are_chained() -> None:
     assert output.shape == (5, 2)
     inner = first(torch.ones(5, 3))
     w, v = second.weight.mean(), second.weight.variance()
-    expected = inner.mean.square() @ v.T + inner.variance @ (w.square() + v).T
+    expected = inner.loc.square() @ v.T + inner.variance @ (w.square() + v).T
     torch.testing.assert_close(output.variance, expected)
 
 
@@ -99,14 +99,15 @@ def test_a_drawn_weight_passes_on_the_noise_of_its_input() -> None:
     certain = layer(x)
     torch.manual_seed(0)
     output: Any = layer(Gaussian(x, torch.full((3, 3), 0.5)))
-    assert torch.equal(output.mean, certain)
+    assert torch.equal(output.loc, certain)
     weight = certain - layer.bias  # the rows of the identity pick its columns
     torch.testing.assert_close(output.variance, 0.5 * weight.square().sum(0).expand(3, 2))
 
 
 def test_local_reparameterisation_refuses_a_gaussian_input() -> None:
-    with pytest.raises(TypeError, match="no moment rule for"):
-        Linear(3, 2, estimator=local_reparam)(Gaussian(torch.zeros(1, 3), torch.ones(1, 3)))
+    for estimator in (local_reparam, clipped_reparam):
+        with pytest.raises(TypeError, match=r"outputs of an uncertain input .* draw weights \(bl\.weight_sample\)"):
+            Linear(3, 2, estimator=estimator)(Gaussian(torch.zeros(1, 3), torch.ones(1, 3)))
 
 
 def test_float16_autocast_keeps_small_variances() -> None:

@@ -18,6 +18,7 @@ ORDER = [
     "randomness",
     "timing",
     "evaluation_mode",
+    "moment_methods",
     "gaussian",
     "select",
     "first_derivatives",

@@ -106,7 +106,7 @@ def test_inputs_that_are_data_get_no_gradient(uses: list[bool]) -> None:
     data = bl.Gaussian(inputs(7, 5), inputs(7, 5).square())
     slopes: list[tuple[Tensor, ...]] = []
     for wanted in (False, True):
-        data.mean.requires_grad_(wanted)
+        data.loc.requires_grad_(wanted)
         slopes.append(torch.autograd.grad(objective(model, data).loss, list(model.parameters())))  # pyright: ignore[reportArgumentType]
     assert uses == [True] * 4
     torch.testing.assert_close(*slopes)
@@ -141,7 +141,7 @@ def test_other_ways_stay_plain(uses: list[bool]) -> None:
             self.first, self.last = network().float(), bl.layers.Linear(3, 3, estimator=bl.mean_only)
 
         def forward(self, x: Tensor) -> Tensor:
-            return self.last(checkpoint(lambda x: self.first(x).mean, x, use_reentrant=False))
+            return self.last(checkpoint(lambda x: self.first(x).loc, x, use_reentrant=False))
 
     bl.nelbo(Checkpointed(), x, y, **settings).loss.backward()
     assert uses and not any(uses)

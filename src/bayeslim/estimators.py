@@ -123,7 +123,7 @@ def taylor_moments(posterior: Posterior, op: Op, x: Tensor | Gaussian, bias: Bia
 def _moments(posterior: Posterior, op: Op, x: Tensor | Gaussian, bias: Bias, mode: Mode) -> Gaussian:
     if not isinstance(x, Gaussian):
         return Gaussian.of(*_output_moments(posterior, op, x, bias), mode)
-    inputs = x.mean, x.variance, bias_mean(bias)
+    inputs = x.loc, x.variance, bias_mean(bias)
     mean, variance = posterior.propagated(op, *inputs) or _propagated(posterior, op, *inputs)
     variance = _with_bias_variance(variance, op, bias)
     residual = (x, lambda: op.diagonal(posterior.mean())) if mean.shape == x.shape else None
@@ -206,6 +206,11 @@ def bias_sample(bias: Bias) -> Tensor | None:
 
 def _drawn(mean: Tensor, variance: Tensor) -> Tensor:
     """A draw of every output on its own."""
+    if isinstance(mean, Gaussian):
+        raise TypeError(
+            "outputs of an uncertain input cannot be drawn: propagate their moments (bl.moments) or draw weights "
+            "(bl.weight_sample)"
+        )
     return torch.addcmul(mean, (variance + VARIANCE_FLOOR).sqrt().to(mean.dtype), normal_like(mean))
 
 

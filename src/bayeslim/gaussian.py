@@ -11,7 +11,9 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-__all__ = ["MOMENT_RULES", "VARIANCE_FLOOR", "Gaussian", "Mode", "NoMomentRule", "Residual", "mean_was_called"]
+from bayeslim.moment_methods import MomentMethod
+
+__all__ = ["MOMENT_RULES", "VARIANCE_FLOOR", "Gaussian", "Mode", "NoMomentRule", "Residual"]
 
 MOMENT_RULES: dict[Callable[..., Any], Callable[..., Any]] = {}
 """What each torch function does to a `Gaussian`; filled by `bayeslim.moment_rules`."""
@@ -37,14 +39,14 @@ class NoMomentRule(TypeError, AttributeError):
 
 
 class Gaussian:
-    """A tensor of independent Gaussians: a `mean` and a `variance` of the same shape.
+    """A tensor of independent Gaussians: means `loc` and a `variance` of the same shape.
 
     Deliberately not a Tensor: a torch function without a rule in `MOMENT_RULES` raises a TypeError
     that names it, instead of silently losing the variance. It has the arithmetic and the methods of a tensor as far
-    as there are rules for them, with one exception: `x.mean` is the mean itself, so averages are `torch.mean(x, dim)`.
+    as there are rules for them: `x.mean(1)` is the average over an axis, another Gaussian.
 
     Args:
-        mean: the means, floating point.
+        mean: the means `loc`, floating point.
         variance: the variances, same shape, not negative.
         mode: "exact", or "taylor" for the paper's first-order rules; results inherit it.
 
@@ -54,7 +56,7 @@ class Gaussian:
 
     Example:
         >>> x = Gaussian(torch.zeros(3), torch.ones(3))
-        >>> torch.relu(2 * x + 1).std
+        >>> torch.relu(2 * x + 1).scale
         tensor([1.4879, 1.4879, 1.4879])
     """
 
@@ -72,7 +74,7 @@ class Gaussian:
         if not torch.compiler.is_compiling():
             _check_variance(variance)
             importlib.import_module("bayeslim.moment_rules")  # fills the table, if nothing has yet
-        self.mean, self.variance = mean, variance
+        self.loc, self.variance = mean, variance
         self.mode: Mode = mode
         self.residual: Residual | None = None
 
@@ -80,33 +82,43 @@ class Gaussian:
     def of(cls, mean: Tensor, variance: Tensor, mode: Mode = "exact", residual: Residual | None = None) -> Gaussian:
         """As the constructor, without looking at the values: for rules, whose results are valid by construction."""
         result = cls.__new__(cls)
-        result.mean, result.variance, result.mode, result.residual = mean, variance, mode, residual
+        result.loc, result.variance, result.mode, result.residual = mean, variance, mode, residual
         return result
 
     @property
-    def std(self) -> Tensor:
-        """The standard deviation."""
+    def scale(self) -> Tensor:
+        """The standard deviation of every element."""
         return self.variance.sqrt()
+
+    @property
+    def mean(self) -> MomentMethod:
+        """The method of a tensor: `x.mean(1)` is the average over an axis. The mean tensor is `loc`."""
+        return MomentMethod(self.__getattr__("mean"))
+
+    @property
+    def std(self) -> MomentMethod:
+        """The method of a tensor: `x.std(1)` is the deviation along an axis. That of every element is `scale`."""
+        return MomentMethod(self.__getattr__("std"))
 
     @property
     def shape(self) -> torch.Size:
         """The shape of the mean."""
-        return self.mean.shape
+        return self.loc.shape
 
     @property
     def ndim(self) -> int:
         """The number of axes."""
-        return self.mean.ndim
+        return self.loc.ndim
 
     @property
     def dtype(self) -> torch.dtype:
         """The type of the mean; the variance may be kept wider."""
-        return self.mean.dtype
+        return self.loc.dtype
 
     @property
     def device(self) -> torch.device:
         """Where the mean lives."""
-        return self.mean.device
+        return self.loc.device
 
     @property
     def T(self) -> Gaussian:
@@ -123,34 +135,34 @@ class Gaussian:
 
     def dim(self) -> int:
         """The number of axes, as torch's modules ask for it."""
-        return self.mean.ndim
+        return self.loc.ndim
 
     def size(self, dim: int | None = None) -> Any:
         """The shape, or one entry of it."""
-        return self.mean.shape if dim is None else self.mean.shape[dim]
+        return self.loc.shape if dim is None else self.loc.shape[dim]
 
     def numel(self) -> int:
         """The number of elements."""
-        return self.mean.numel()
+        return self.loc.numel()
 
     def new_zeros(self, *size: Any, **options: Any) -> Tensor:
         """A plain tensor of zeros, as torch's and our modules ask for initial states."""
-        return self.mean.new_zeros(*size, **options)
+        return self.loc.new_zeros(*size, **options)
 
     def rsample(self) -> Tensor:
         """Draw one value per element, differentiable."""
         std = self.variance.clamp_min(VARIANCE_FLOOR).sqrt()  # whose slope is 0 where there is no variance
-        return torch.addcmul(self.mean, std, torch.randn_like(self.mean))
+        return torch.addcmul(self.loc, std, torch.randn_like(self.loc))
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Gaussian:
         """Apply a function that only moves elements (a reshape, an index) to mean and variance alike."""
-        return Gaussian.of(function(self.mean), function(self.variance), self.mode)
+        return Gaussian.of(function(self.loc), function(self.variance), self.mode)
 
     def __getitem__(self, index: Any) -> Gaussian:
         return self.map(lambda part: part[index])
 
     def __len__(self) -> int:
-        return len(self.mean)
+        return len(self.loc)
 
     def __add__(self, other: Any) -> Gaussian:
         return _rule(torch.add)(self, other)
@@ -193,7 +205,7 @@ class Gaussian:
         if not name.startswith("_"):
             rule = MOMENT_RULES.get(getattr(torch.Tensor, name, None))  # pyright: ignore[reportArgumentType]
             if rule is not None:
-                return functools.partial(rule, self)
+                return functools.partial(_passed, rule, self)
         raise NoMomentRule(name)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -212,22 +224,7 @@ class Gaussian:
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Look `func` up in `MOMENT_RULES`."""
-        return _rule(func)(*args, **(kwargs or {}))
-
-
-def mean_was_called(error: Exception) -> str | None:
-    """What to do, if `error` comes from `x.mean(...)` on a `Gaussian`, which any code written for tensors may hold.
-
-    Example:
-        >>> mean_was_called(TypeError("'Tensor' object is not callable"))
-        'the network calls `.mean(...)` on an uncertain value, whose `.mean` is a tensor: write ...'
-    """
-    if not (isinstance(error, TypeError) and "Tensor' object is not callable" in str(error)):  # or 'FakeTensor'
-        return None
-    return (
-        "the network calls `.mean(...)` on an uncertain value, whose `.mean` is a tensor: write torch.mean(x, dim), "
-        "which means the same for tensors"
-    )
+        return _passed(_rule(func), *args, **(kwargs or {}))
 
 
 def _rule(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -235,6 +232,14 @@ def _rule(func: Callable[..., Any]) -> Callable[..., Any]:
     if rule is None:
         raise NoMomentRule(getattr(func, "__name__", repr(func)))
     return rule
+
+
+def _passed(rule: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Apply a rule, also where options have the names that torch took over from NumPy."""
+    for name, alias in (("dim", "axis"), ("keepdim", "keepdims")):
+        if alias in options:
+            options[name] = options.pop(alias)
+    return rule(*args, **options)
 
 
 def _check_variance(variance: Tensor) -> None:

@@ -46,7 +46,7 @@ class Select(nn.Module):
     def forward(self, x: Any) -> Any:
         """Select from a tensor or, mean and variance alike, from a `Gaussian`."""
         if isinstance(x, Gaussian):
-            return Gaussian(self.forward(x.mean), self.forward(x.variance))
+            return x.map(self.forward)
         return x.index_select(self.axis, self.index)
 
     def extra_repr(self) -> str:

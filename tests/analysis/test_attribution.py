@@ -33,7 +33,7 @@ def outputs(model: nn.Module, method: str) -> Callable[[Tensor], Tensor]:
     def function(x: Tensor) -> Tensor:
         with bl.using(model, bl.mean_only if method == "mean" else bl.moments):
             output: Any = model(x)
-        return output if isinstance(output, Tensor) else output.mean
+        return output if isinstance(output, Tensor) else output.loc
 
     return function
 

@@ -103,7 +103,7 @@ def test_closed_form_of_a_fixed_input(estimator: str, posterior: str, case: str)
     output = layer(case, posterior, estimator)(OPS[case].input())
     if isinstance(output, Gaussian):
         torch.testing.assert_close(output.variance.flatten(), full.diagonal(), rtol=1e-10, atol=1e-12)
-        output = output.mean
+        output = output.loc
     torch.testing.assert_close(output, mean, rtol=1e-12, atol=1e-12)
 
 
@@ -115,15 +115,15 @@ def test_moments_of_a_gaussian_input_are_exact(posterior: str, case: str) -> Non
     q, bias = perturbed(posterior, shape), bias_posterior(shape[0])
     x = Gaussian(OPS[case].input(), OPS[case].input(1).square())
     tensor = bilinear_map(op, OPS[case].x, shape)
-    m, w = x.mean.flatten(), q.mean().flatten()
+    m, w = x.loc.flatten(), q.mean().flatten()
     inputs = m.outer(m) + x.variance.flatten().diag()
     weights = w.outer(w) + covariance(q)
     second = torch.einsum("oij,ik,okl,jl->o", tensor, inputs, tensor, weights)
-    from_bias = op.per_channel(bias.variance()).expand_as(op(x.mean, q.mean()))
+    from_bias = op.per_channel(bias.variance()).expand_as(op(x.loc, q.mean()))
     expected = second - torch.einsum("oij,i,j->o", tensor, m, w).square() + from_bias.flatten()
     output = moments(q, op, x, bias)
     torch.testing.assert_close(output.variance.flatten(), expected, rtol=1e-9, atol=1e-11)
-    torch.testing.assert_close(output.mean, op(x.mean, q.mean(), bias.mean()), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(output.loc, op(x.loc, q.mean(), bias.mean()), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(("posterior", "case"), [(name, "linear") for name in POSTERIORS] + [("KTied-2", "conv1d")])
@@ -133,7 +133,7 @@ def test_moments_of_a_gaussian_input_by_monte_carlo(posterior: str, case: str) -
     x = Gaussian(OPS[case].input(), OPS[case].input(1).square())
     samples = draws(lambda: op(x.rsample(), q.rsample(), bias.rsample()), 100_000, seed=8)
     expected = moments(q, op, x, bias)
-    assert_moments(samples, expected.mean.detach(), expected.variance.detach())
+    assert_moments(samples, expected.loc.detach(), expected.variance.detach())
 
 
 @over("mode", ["reflect", "replicate", "circular"])
@@ -159,7 +159,7 @@ def test_a_bias_without_posterior_shifts_the_output_and_adds_no_noise(estimator:
         outputs.append(ESTIMATORS[estimator](q, case.op, x, value))
     if isinstance(outputs[0], Gaussian):
         assert torch.equal(outputs[0].variance, outputs[1].variance)
-        outputs = [output.mean for output in outputs]
+        outputs = [output.loc for output in outputs]
     added = torch.zeros(4).double() if shift is None else shift
     expected = case.op.per_channel(added).expand_as(outputs[0])
     torch.testing.assert_close(outputs[1] - outputs[0], expected, rtol=0, atol=1e-12)

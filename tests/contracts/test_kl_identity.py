@@ -118,7 +118,7 @@ def test_every_combination_trains_or_is_refused(posterior: str, prior: str) -> N
         layer = layers.Linear(5, 4, **options)
         output = layer(x)
         if isinstance(output, Gaussian):
-            output = output.mean.square() + output.variance
+            output = output.loc.square() + output.variance
         loss = output.square().mean() + layer.kl()
         loss.backward()
         assert math.isfinite(loss.item())

@@ -1,6 +1,7 @@
 """Networks to export, with weights that are neither zero nor special."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import bayeslim as bl
@@ -46,6 +47,21 @@ def convolutional() -> nn.Sequential:
     with torch.no_grad():
         network(torch.randn(64, 2, 8, 8))  # running statistics of the norm
     return network
+
+
+class ByHand(nn.Module):
+    """A network as people write them: pooled by `mean`, normalised by hand, gated as in squeeze and excitation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.gate = nn.Conv2d(3, 16, 3, padding=1), nn.Linear(16, 16)
+        self.hidden, self.head = nn.Linear(16, 64), nn.Linear(64, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.gelu(self.conv(x))
+        x = x * torch.sigmoid(self.gate(x.mean([2, 3])))[:, :, None, None]
+        x = self.hidden(x.mean(dim=(2, 3)))
+        return self.head((x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, unbiased=False, keepdim=True) + 1e-5))
 
 
 def outputs(model: nn.Module, x: Tensor) -> Tensor:

@@ -137,25 +137,3 @@ def test_sound_files_of_every_type_pass(tmp_path: Path, name: str) -> None:
     build, x = TYPES[name]
     export_onnx(build(), tmp_path / "net.onnx", x)
     assert (tmp_path / "net.onnx").exists()
-
-
-class Averaging(nn.Module):
-    """Averages over positions by a method that an uncertain value has as an attribute."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(4, 6), nn.Linear(6, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.second(self.first(x).relu().mean(1))
-
-
-def test_a_call_of_mean_is_explained_as_predict_explains_it(tmp_path: Path) -> None:
-    model, x = bayesian(Averaging()), torch.randn(2, 3, 4)
-    export_onnx(model, tmp_path / "mean.onnx", x)
-    advice = r"the network calls `\.mean\(\.\.\.\)` on an uncertain value.*: write torch\.mean\(x, dim\)"
-    with pytest.raises(ValueError, match=advice):
-        export_onnx(model, tmp_path / "net.onnx", x, moments=True)
-    with pytest.raises(TypeError, match=advice):
-        bl.predict(model, x, likelihood=bl.Categorical(), method="moments")
-    assert not (tmp_path / "net.onnx").exists()

@@ -52,7 +52,7 @@ def test_padding_gives_zeros_without_noise(estimator: Callable[..., Any]) -> Non
     if isinstance(output, Gaussian):
         assert torch.equal(output.variance[INDICES == 2], torch.zeros(2, 4))
         assert bool((output.variance[INDICES != 2] > 0).all())
-        output = output.mean
+        output = output.loc
     assert torch.equal(output[INDICES == 2], torch.zeros(2, 4))
     assert bool((output[INDICES != 2] != 0).all())
     output.square().sum().backward()

@@ -237,8 +237,8 @@ def test_moments_against_draws_of_the_weights(kind: str, batch_first: bool) -> N
     for found, drawn_values in pairs:
         assert found.shape == drawn_values.shape[1:]
         std = drawn_values.std(0)
-        assert 0.8 < (found.std / std).mean().item() < 1.2
-        assert ((found.mean - drawn_values.mean(0)).abs() / std).mean().item() < 0.1
+        assert 0.8 < (found.scale / std).mean().item() < 1.2
+        assert ((found.loc - drawn_values.mean(0)).abs() / std).mean().item() < 0.1
 
 
 @over("kind", KINDS)
@@ -258,7 +258,7 @@ def test_moments_without_variance_are_the_mean_network(kind: str, estimator: str
     with using(layer, getattr(estimators, estimator)):
         outputs = layer(x, start)[0], layer(y)[0].data, layer(Propagated(x, torch.full_like(x, 1e-12)), start)[0]
     for found, plain_output in zip(outputs, (expected, packed_expected, expected), strict=True):
-        torch.testing.assert_close(found.mean, plain_output, rtol=0, atol=1e-6)
+        torch.testing.assert_close(found.loc, plain_output, rtol=0, atol=1e-6)
         assert found.variance.max().item() < 1e-8
     assert outputs[0].mode == ("taylor" if estimator == "taylor_moments" else "exact")
 
@@ -268,7 +268,7 @@ def test_moments_have_gradients_and_are_not_drawn(kind: str) -> None:
     layer = bayesian(kind, **BOTH)
     with using(layer, moments):
         output = layer(noise(3, 2, 5))[0]
-        (output.mean.square() + output.variance).sum().backward()
+        (output.loc.square() + output.variance).sum().backward()
         assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in layer.parameters())
         with pytest.raises(TypeError, match=r"moments are propagated, not drawn: call the layer, or use weight_sample"):
             layer.cells[0].input.draw()

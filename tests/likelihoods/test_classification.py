@@ -60,14 +60,14 @@ def test_one_draw_of_a_gaussian_output_is_unbiased() -> None:
     for likelihood, y in ((Categorical(), labels), (Bernoulli(), (logits(3, 1) > 0).double())):
         samples = draws(lambda: likelihood.expected_nll(output, y), 20_000, seed=3)  # noqa: B023
         torch.manual_seed(4)
-        many = output.mean + output.std * torch.randn(200_000, 6, 3, dtype=torch.float64)
+        many = output.loc + output.scale * torch.randn(200_000, 6, 3, dtype=torch.float64)
         flat = likelihood.nll(many.flatten(0, 1), y.repeat(200_000, *[1] * (y.ndim - 1)))
         expected = flat.view(200_000, 6)
         error = (expected.var(0) / 200_000).sqrt()
         difference = samples.mean(0) - expected.mean(0)
         assert bool((difference.abs() < 5 * (error + samples.std(0) / 20_000**0.5)).all())
-        plain = likelihood.expected_nll(output.mean, y)
-        torch.testing.assert_close(plain, likelihood.nll(output.mean, y), rtol=0, atol=0)
+        plain = likelihood.expected_nll(output.loc, y)
+        torch.testing.assert_close(plain, likelihood.nll(output.loc, y), rtol=0, atol=0)
 
 
 def test_categorical_targets() -> None:
@@ -208,17 +208,17 @@ def test_the_gaussian_expectation_is_the_papers_equation() -> None:
 @over("expectation", ["sample", "mean", "probit", "second-order"])
 def test_without_variance_every_expectation_is_the_cross_entropy(expectation: Any) -> None:
     output = Gaussian(logits(3), torch.zeros(6, 3).double())
-    expected = F.cross_entropy(output.mean, LABELS, reduction="none")
+    expected = F.cross_entropy(output.loc, LABELS, reduction="none")
     torch.testing.assert_close(Categorical(expectation).expected_nll(output, LABELS), expected, rtol=0, atol=1e-6)
-    torch.testing.assert_close(Categorical(expectation).expected_nll(output.mean, LABELS), expected)
+    torch.testing.assert_close(Categorical(expectation).expected_nll(output.loc, LABELS), expected)
 
 
 def test_the_gaussian_expectation_is_no_likelihood_of_a_label() -> None:
     output = Gaussian(logits(3), torch.zeros(6, 3).double())
     found = Categorical("gaussian").expected_nll(output, LABELS)
-    assert not torch.allclose(found, F.cross_entropy(output.mean, LABELS, reduction="none"), rtol=0.1)
-    plain = Categorical("gaussian").expected_nll(output.mean, LABELS)
-    torch.testing.assert_close(plain, F.cross_entropy(output.mean, LABELS, reduction="none"))
+    assert not torch.allclose(found, F.cross_entropy(output.loc, LABELS, reduction="none"), rtol=0.1)
+    plain = Categorical("gaussian").expected_nll(output.loc, LABELS)
+    torch.testing.assert_close(plain, F.cross_entropy(output.loc, LABELS, reduction="none"))
 
 
 def test_the_expectation_is_kept_and_checked() -> None:

@@ -59,10 +59,10 @@ def test_expected_nll_of_a_gaussian_output_is_exact() -> None:
     likelihood = Gaussian(0.4, outputs=2).double()
     output, y = GaussianOutput(normal(4, 2), normal(4, 2, seed=1).square()), normal(4, 2, seed=2)
     torch.manual_seed(3)
-    many = output.mean + output.std * torch.randn(100_000, 4, 2, dtype=torch.float64)
+    many = output.loc + output.scale * torch.randn(100_000, 4, 2, dtype=torch.float64)
     sampled = likelihood.nll(many.flatten(0, 1), y.repeat(100_000, 1)).view(100_000, 4)
     assert_mean(sampled.detach(), likelihood.expected_nll(output, y))
-    torch.testing.assert_close(likelihood.expected_nll(output.mean, y), likelihood.nll(output.mean, y))
+    torch.testing.assert_close(likelihood.expected_nll(output.loc, y), likelihood.nll(output.loc, y))
 
 
 def test_expected_nll_of_the_heteroscedastic_one_is_an_unbiased_draw() -> None:

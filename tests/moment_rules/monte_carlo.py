@@ -27,7 +27,7 @@ def uncertain(*shape: int, seed: int = 0, scale: float = 1.0, mode: Mode = "exac
 
 
 def certain(*shape: int, seed: int = 100) -> Tensor:
-    return uncertain(*shape, seed=seed).mean
+    return uncertain(*shape, seed=seed).loc
 
 
 def sampled(function: Function, *inputs: Gaussian | Tensor, count: int = DRAWS, seed: int = 0) -> Tensor:
@@ -43,8 +43,8 @@ def moments_of(function: Function, *inputs: Gaussian | Tensor) -> Gaussian:
     """What the rules say, after a look at its form."""
     found = function(*inputs)
     assert isinstance(found, Gaussian)
-    assert found.mean.shape == found.variance.shape
-    assert found.variance.dtype == found.mean.dtype
+    assert found.loc.shape == found.variance.shape
+    assert found.variance.dtype == found.loc.dtype
     assert found.variance.min().item() >= 0
     return found
 
@@ -53,12 +53,12 @@ def assert_exact(function: Function, *inputs: Gaussian | Tensor) -> None:
     """Mean and variance of every element are within five standard errors."""
     found, samples = moments_of(function, *inputs), sampled(function, *inputs)
     assert samples.shape[1:] == found.shape
-    assert_moments(samples, found.mean, found.variance)
+    assert_moments(samples, found.loc, found.variance)
 
 
 def deviation_error(function: Function, *inputs: Gaussian | Tensor, count: int = DRAWS) -> Tensor:
     """Relative error of every element's standard deviation; the draws themselves are off by `1 / sqrt(2 count)`."""
-    return moments_of(function, *inputs).std / sampled(function, *inputs, count=count).std(0) - 1
+    return moments_of(function, *inputs).scale / sampled(function, *inputs, count=count).std(0) - 1
 
 
 def assert_states(found: float, stated: float) -> None:

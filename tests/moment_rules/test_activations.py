@@ -89,8 +89,8 @@ def test_relu_moments_in_float32_over_all_ranges(z: float, std: float) -> None:
     if z > 0:  # max(x, 0) = x + max(-x, 0)
         lower_mean, lower_variance = tail(-z)
         mean, variance = z + lower_mean, 1 + lower_variance - 2 * stats.norm.cdf(-z)
-    assert value.mean.item() >= 0 and value.variance.item() >= 0
-    assert value.mean.item() == pytest.approx(mean * std, rel=1e-6, abs=2e-6 * std)
+    assert value.loc.item() >= 0 and value.variance.item() >= 0
+    assert value.loc.item() == pytest.approx(mean * std, rel=1e-6, abs=2e-6 * std)
     assert value.variance.item() == pytest.approx(variance * std**2, rel=1e-6, abs=3e-6 * std**2)
 
 
@@ -109,7 +109,7 @@ def test_leaky_relu_moments_in_float64(slope: float) -> None:
     second = (mean**2 + std**2) * above + mean * std * density
     exact_mean = first + slope * (mean - first)
     exact = second + slope**2 * (mean**2 + std**2 - second) - exact_mean**2
-    torch.testing.assert_close(value.mean, exact_mean, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(value.loc, exact_mean, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(value.variance, exact, rtol=1e-6, atol=1e-9)
 
 
@@ -117,20 +117,20 @@ def test_leaky_relu_moments_in_float64(slope: float) -> None:
 def test_rectifiers_by_monte_carlo(function: Function) -> None:
     x = Gaussian(torch.tensor([-1.0, 0.0, 0.7]).double(), torch.tensor([0.5, 1.0, 2.0]).double())
     expected = moments_of(function, x)
-    assert_moments(draws(lambda: function(x.rsample()), 100_000, seed=0), expected.mean, expected.variance)
+    assert_moments(draws(lambda: function(x.rsample()), 100_000, seed=0), expected.loc, expected.variance)
 
 
 def test_relu_is_leaky_relu_without_slope_and_slope_one_is_the_identity() -> None:
     x = Gaussian(torch.linspace(-3, 3, 7), torch.linspace(0.1, 2, 7))
     assert torch.equal(relu(x).variance, leaky_relu(x, 0.0).variance)
-    torch.testing.assert_close(leaky_relu(x, 1.0).mean, x.mean)
+    torch.testing.assert_close(leaky_relu(x, 1.0).loc, x.loc)
     torch.testing.assert_close(leaky_relu(x, 1.0).variance, x.variance)
 
 
 def test_rectifiers_without_variance_are_the_function_itself() -> None:
     x = Gaussian(torch.tensor([-2.0, 0.0, 3.0]), torch.zeros(3))
     value = moments_of(F.leaky_relu, x, 0.1)
-    torch.testing.assert_close(value.mean, torch.tensor([-0.2, 0.0, 3.0]))
+    torch.testing.assert_close(value.loc, torch.tensor([-0.2, 0.0, 3.0]))
     assert torch.equal(value.variance, torch.zeros(3))
 
 
@@ -140,11 +140,11 @@ def test_rectifiers_have_finite_values_and_gradients(variance: float, slope: flo
     mean = torch.tensor([-1e5, -50.0, -3.0, 0.0, 1e-3, 3.0, 50.0, 1e5], requires_grad=True)
     v = torch.full_like(mean, variance, requires_grad=True)
     value = moments_of(F.leaky_relu, Gaussian(mean, v), slope)
-    assert bool(value.mean.isfinite().all()) and bool((value.variance >= 0).all())
+    assert bool(value.loc.isfinite().all()) and bool((value.variance >= 0).all())
     plain = F.leaky_relu(mean, slope)
-    assert bool(((value.mean - plain).abs() <= max(variance, 1e-30) ** 0.5 + 1e-6 * plain.abs()).all())
+    assert bool(((value.loc - plain).abs() <= max(variance, 1e-30) ** 0.5 + 1e-6 * plain.abs()).all())
     assert (value.variance / max(variance, 1e-30)).max().item() < 1 + 1e-6
-    for gradient in torch.autograd.grad((value.mean + value.variance).sum(), (mean, v)):
+    for gradient in torch.autograd.grad((value.loc + value.variance).sum(), (mean, v)):
         assert bool(gradient.isfinite().all())
 
 
@@ -155,7 +155,7 @@ def test_gradients_of_rectifier_moments(slope: float) -> None:
 
     def both(m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         value = moments_of(F.leaky_relu, Gaussian(m, v), slope)
-        return value.mean, value.variance
+        return value.loc, value.variance
 
     assert torch.autograd.gradcheck(both, (mean, variance))
 
@@ -163,7 +163,7 @@ def test_gradients_of_rectifier_moments(slope: float) -> None:
 def test_gradients_of_rectifier_moments_cannot_be_differentiated_again() -> None:
     mean = torch.ones(2, requires_grad=True)
     value = moments_of(F.relu, Gaussian(mean, torch.ones(2)))
-    (gradient,) = torch.autograd.grad(value.mean.square().sum(), mean, create_graph=True)
+    (gradient,) = torch.autograd.grad(value.loc.square().sum(), mean, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         gradient.sum().backward()
 
@@ -178,7 +178,7 @@ def test_float32_errors_of_rectifiers_are_the_stated_ones(slope: float) -> None:
     first, second = z * above + density, (z.square() + 1) * above + z * density
     mean = first + slope * (z - first)
     variance = second + slope**2 * (z.square() + 1 - second) - mean.square()
-    assert (value.mean.double() - mean).abs().max().item() < 2e-6
+    assert (value.loc.double() - mean).abs().max().item() < 2e-6
     assert (value.variance.double() - variance).abs().max().item() < 5e-6
 
 
@@ -204,24 +204,24 @@ def test_first_order_by_autograd(name: str, dtype: torch.dtype) -> None:
     tolerance: dict[str, Any] = (
         {"rtol": 1e-12, "atol": 1e-14} if dtype == torch.float64 else {"rtol": 5e-3, "atol": 1e-3}
     )
-    torch.testing.assert_close(value.mean, expected, **tolerance)
+    torch.testing.assert_close(value.loc, expected, **tolerance)
     torch.testing.assert_close(value.variance, slope.square() * variance, **tolerance)
     assert value.mode == "taylor"
 
 
 def test_first_order_relu_keeps_the_variance_where_the_mean_is_positive() -> None:
     value = moments_of(F.relu, Gaussian(torch.tensor([-1.0, 0.0, 2.0]), torch.full((3,), 0.7), "taylor"))
-    assert torch.equal(value.mean, torch.tensor([0.0, 0.0, 2.0]))
+    assert torch.equal(value.loc, torch.tensor([0.0, 0.0, 2.0]))
     assert torch.equal(value.variance, torch.tensor([0.0, 0.0, 0.7]))
 
 
 def test_exp_is_log_normal() -> None:
     x = Gaussian(torch.tensor([-1.0, 0.0, 0.7]).double(), torch.tensor([0.1, 0.3, 0.2]).double())
     expected = moments_of(torch.exp, x)
-    reference = stats.lognorm(s=x.std.numpy(), scale=x.mean.exp().numpy())
-    torch.testing.assert_close(expected.mean, torch.from_numpy(reference.mean()))
+    reference = stats.lognorm(s=x.scale.numpy(), scale=x.loc.exp().numpy())
+    torch.testing.assert_close(expected.loc, torch.from_numpy(reference.mean()))
     torch.testing.assert_close(expected.variance, torch.from_numpy(reference.var()))
-    assert_moments(draws(lambda: x.rsample().exp(), 100_000, seed=0), expected.mean, expected.variance)
+    assert_moments(draws(lambda: x.rsample().exp(), 100_000, seed=0), expected.loc, expected.variance)
 
 
 @over("std", [0.1, 0.5, 1.0])
@@ -233,7 +233,7 @@ def test_smooth_activations_equal_dense_quadrature(name: str, std: float) -> Non
     stds = torch.full_like(mean, std)
     expected_mean, expected = dense(function, mean, stds)
     value = moments_of(function, Gaussian(mean, stds.square()))
-    assert bool(((value.mean - expected_mean).abs() <= error * expected.sqrt()).all())
+    assert bool(((value.loc - expected_mean).abs() <= error * expected.sqrt()).all())
     assert bool(((value.variance / expected - 1).abs() <= error).all())
 
 
@@ -263,7 +263,7 @@ def test_kinks_are_as_far_off_as_stated(name: str) -> None:
         expected_mean, expected = dense(function, mean, stds)
         value = moments_of(function, Gaussian(mean, stds.square()))
         worst = max(worst, (value.variance - expected).abs().max().item() / std**2)
-        assert (value.mean - expected_mean).abs().max().item() <= 0.03 * std
+        assert (value.loc - expected_mean).abs().max().item() <= 0.03 * std
     assert (0.015 if name == "selu" else 1e-3) < worst <= 0.03
 
 
@@ -272,7 +272,7 @@ def test_smooth_activations_without_variance_are_the_function_itself(name: str) 
     function = QUADRATURE[name]
     mean = torch.linspace(-3.1, 3.3, 8)
     value = moments_of(function, Gaussian(mean, torch.zeros(8)))
-    torch.testing.assert_close(value.mean, function(mean), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(value.loc, function(mean), rtol=1e-5, atol=1e-6)
     assert bool((value.variance < 1e-10).all())
 
 
@@ -285,10 +285,10 @@ def test_options_of_the_function_are_passed_on() -> None:
     ]
     for function, options in cases:
         value = moments_of(function, x, **options)
-        mean, variance = dense(functools.partial(function, **options), x.mean, x.std)
-        torch.testing.assert_close(value.mean, mean, rtol=1e-2, atol=0)
+        mean, variance = dense(functools.partial(function, **options), x.loc, x.scale)
+        torch.testing.assert_close(value.loc, mean, rtol=1e-2, atol=0)
         torch.testing.assert_close(value.variance, variance, rtol=1e-2, atol=0)
-        plain_mean, _ = dense(function, x.mean, x.std)
+        plain_mean, _ = dense(function, x.loc, x.scale)
         assert not torch.allclose(plain_mean, mean, rtol=1e-5)
 
 
@@ -298,7 +298,7 @@ def test_every_activation_of_the_models_passes_a_gaussian(name: str) -> None:
     model = mlp([3, 4, 4, 2], name, estimator=moments)
     output = model(torch.randn(5, 3))
     assert isinstance(output, Gaussian)
-    (output.mean.square() + output.variance).sum().backward()
+    (output.loc.square() + output.variance).sum().backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
 
 
@@ -315,7 +315,7 @@ def test_a_function_without_a_rule_is_named() -> None:
 
 
 def test_a_registered_rule_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MOMENT_RULES, torch.neg, lambda x: Gaussian(-x.mean, x.variance))
+    monkeypatch.setitem(MOMENT_RULES, torch.neg, lambda x: Gaussian(-x.loc, x.variance))
     value = moments_of(torch.neg, Gaussian(torch.ones(2), torch.full((2,), 3.0)))
-    assert torch.equal(value.mean, -torch.ones(2))
+    assert torch.equal(value.loc, -torch.ones(2))
     assert torch.equal(value.variance, torch.full((2,), 3.0))

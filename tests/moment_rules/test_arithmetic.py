@@ -74,22 +74,17 @@ def test_sums_and_products_are_exact(name: str) -> None:
 
 def test_a_tensors_own_where_takes_a_gaussian() -> None:
     found: Any = FIXED.where(MASK, A)
-    assert torch.equal(found.mean, torch.where(MASK, FIXED, A.mean))
+    assert torch.equal(found.loc, torch.where(MASK, FIXED, A.loc))
     assert torch.equal(found.variance, torch.where(MASK, 0.0, A.variance))
 
 
 def test_x_minus_x_is_certain() -> None:
     found = moments_of(lambda x: x - x, A)
-    assert not found.mean.any() and not found.variance.any()
+    assert not found.loc.any() and not found.variance.any()
 
 
-@pytest.mark.parametrize("divide", [lambda: A / B, lambda: FIXED / A, lambda: 1 / A, lambda: torch.div(A, B)])
-def test_division_by_a_gaussian_is_refused(divide: Function) -> None:
-    with pytest.raises(
-        TypeError, match=r"no moment rule for `div` by a Gaussian.*the inverse of a Gaussian has no mean"
-    ):
-        divide()
-    with pytest.raises(TypeError, match=r"or with rounding"):
+def test_rounded_division_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"no moment rule for `div` with rounding_mode='floor': divide without it"):
         torch.div(A, 2, rounding_mode="floor")
 
 
@@ -127,7 +122,7 @@ SAME_SHAPE: dict[str, tuple[Op, tuple[int, ...], tuple[int, ...]]] = {
 def residual_variance(op: Op, q: Posterior, x: Gaussian, factor: float) -> torch.Tensor:
     """`Var[x_o + factor sum_ij T_oij x_i w_j]`, all sums written out."""
     tensor = bilinear_map(op, tuple(x.shape), tuple(q.mean().shape))
-    m, v, spread = x.mean.flatten(), x.variance.flatten(), q.variance().flatten()
+    m, v, spread = x.loc.flatten(), x.variance.flatten(), q.variance().flatten()
     through_mean = torch.eye(len(m)).double() + factor * tensor @ q.mean().flatten()
     of_weights = torch.einsum("oij,i->oj", tensor, m).square() + torch.einsum("oij,i->oj", tensor.square(), v)
     return (through_mean.square() @ v + factor**2 * of_weights @ spread).reshape(x.shape)
@@ -150,14 +145,14 @@ def test_a_residual_connection_of_a_layer_with_a_bias() -> None:
     layer: Any = layers.Linear(3, 3, estimator=moments).double()
     x = uncertain(2, 3)
     found = x + layer(x)
-    torch.testing.assert_close(found.mean, x.mean + layer(x.mean).mean)
+    torch.testing.assert_close(found.loc, x.loc + layer(x.loc).loc)
     torch.testing.assert_close(found.variance, residual_variance(LinearOp(), layer.weight, x, 1.0))
 
 
 def test_any_other_value_counts_as_independent() -> None:
     """Also an equal one, a strided map, whose places do not agree, and what has passed another function."""
     q, x = perturbed("MeanField", (3, 3)), uncertain(2, 3)
-    y, twin = moments(q, LinearOp(), x, None), Gaussian(x.mean, x.variance)
+    y, twin = moments(q, LinearOp(), x, None), Gaussian(x.loc, x.variance)
     pairs: list[tuple[Any, Any]] = [(twin, y), (x, y * 1), (-x, y), (torch.relu(x), y)]
     for other, value in pairs:
         assert torch.equal((other + value).variance, other.variance + value.variance)
@@ -178,5 +173,5 @@ def test_the_square_to_first_order() -> None:
     x = uncertain(4, mode="taylor")
     squares: list[Any] = [torch.square(x), x * x]
     for found in squares:
-        assert torch.equal(found.mean, x.mean.square())
-        torch.testing.assert_close(found.variance, (2 * x.mean).square() * x.variance)
+        assert torch.equal(found.loc, x.loc.square())
+        torch.testing.assert_close(found.variance, (2 * x.loc).square() * x.variance)

@@ -51,7 +51,7 @@ def dense(function: Function, x: Gaussian) -> tuple[Tensor, Tensor]:
     z = (torch.arange(400_000).double() + 0.5) / 400_000 * 24 - 12
     weight = torch.exp(-0.5 * z.square())
     weight = (weight / weight.sum()).reshape(-1, *[1] * x.ndim)
-    values = torch.vmap(lambda z: function(x.mean + x.std * z))(z)
+    values = torch.vmap(lambda z: function(x.loc + x.scale * z))(z)
     mean = (weight * values).sum(0)
     return mean, (weight * (values - mean).square()).sum(0)
 
@@ -62,7 +62,7 @@ def test_moments_are_exact_by_quadrature(name: str) -> None:
     if name == "rrelu":
         function = functools.partial(F.leaky_relu, negative_slope=(1 / 8 + 1 / 3) / 2)
     found, (mean, variance) = moments_of(PIECES[name], x), dense(function, x)
-    torch.testing.assert_close(found.mean, mean, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(found.loc, mean, rtol=1e-8, atol=1e-9)
     torch.testing.assert_close(found.variance, variance, rtol=1e-5, atol=1e-9)
 
 
@@ -87,7 +87,7 @@ def test_slopes_get_gradients() -> None:
 
     def both(slope: Tensor) -> tuple[Tensor, Tensor]:
         found: Any = F.prelu(x, slope)
-        return found.mean, found.variance
+        return found.loc, found.variance
 
     assert torch.autograd.gradcheck(both, slope)
     assert isinstance(nn.PReLU()(Gaussian(torch.zeros(4), torch.ones(4))), Gaussian)
@@ -107,10 +107,10 @@ def test_values_and_gradients_are_finite(name: str, variance: float) -> None:
     mean = torch.tensor([-1e5, -50.0, -3.0, 0.0, 1e-3, 3.0, 50.0, 1e5], requires_grad=True)
     v = torch.full_like(mean, variance, requires_grad=True)
     found = moments_of(function, Gaussian(mean, v))
-    assert bool(found.mean.isfinite().all())
+    assert bool(found.loc.isfinite().all())
     factor = {"relu6": 25.0, "hardsigmoid": 16 / 36}.get(name, 1.0)
     assert (found.variance <= factor * variance * (1 + 1e-5)).all()
-    for gradient in torch.autograd.grad((found.mean + found.variance).sum(), (mean, v)):
+    for gradient in torch.autograd.grad((found.loc + found.variance).sum(), (mean, v)):
         assert bool(gradient.isfinite().all())
 
 
@@ -120,7 +120,7 @@ def test_float32_errors_of_a_clamp() -> None:
     single, double = Gaussian(mean, torch.ones(4001)), Gaussian(mean.double(), torch.ones(4001).double())
     for bounds in ((-1.0, 1.0), (0.0, 6.0), (-12.0, 3.0), (0.0, 0.01)):
         found, expected = (moments_of(lambda x, b=bounds: x.clamp(*b), x) for x in (single, double))
-        assert (found.mean.double() - expected.mean).abs().max().item() < 1e-5
+        assert (found.loc.double() - expected.loc).abs().max().item() < 1e-5
         assert (found.variance.double() - expected.variance).abs().max().item() < 1e-5
 
 

@@ -7,6 +7,7 @@ import math
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -26,7 +27,7 @@ def pair(*shape: int) -> Gaussian:
 
 def test_draws_have_the_stated_moments() -> None:
     x = pair(3, 2)
-    assert_gaussian_moments(draws(x.rsample, 20_000, seed=1), x.mean, x.variance)
+    assert_gaussian_moments(draws(x.rsample, 20_000, seed=1), x.loc, x.variance)
 
 
 def test_draws_are_differentiable_also_without_variance() -> None:
@@ -35,13 +36,13 @@ def test_draws_are_differentiable_also_without_variance() -> None:
     assert all(bool(gradient.isfinite().all()) for gradient in gradients)
 
 
-def test_shape_std_and_repr() -> None:
+def test_shape_scale_and_repr() -> None:
     x = pair(3, 2)
     assert x.shape == (3, 2)
     assert x.ndim == 2
-    torch.testing.assert_close(x.std.square(), x.variance)
+    torch.testing.assert_close(x.scale.square(), x.variance)
     assert repr(x) == "Gaussian(shape=(3, 2))"
-    assert repr(Gaussian(x.mean, x.variance, "taylor")) == "Gaussian(shape=(3, 2), mode='taylor')"
+    assert repr(Gaussian(x.loc, x.variance, "taylor")) == "Gaussian(shape=(3, 2), mode='taylor')"
     assert not isinstance(x, torch.Tensor)
 
 
@@ -61,7 +62,7 @@ def test_what_modules_ask_of_a_tensor() -> None:
 def test_flatten_acts_on_both() -> None:
     x = pair(2, 3, 4)
     flat = nn.Flatten()(x)
-    assert torch.equal(flat.mean, x.mean.flatten(1))
+    assert torch.equal(flat.loc, x.loc.flatten(1))
     assert torch.equal(flat.variance, x.variance.flatten(1))
 
 
@@ -81,7 +82,7 @@ def test_a_variance_that_is_none_is_refused(value: float, shown: str) -> None:
 
 
 def test_no_variance_at_all_is_one() -> None:
-    assert Gaussian(torch.zeros(2), torch.zeros(2)).std.tolist() == [0.0, 0.0]
+    assert Gaussian(torch.zeros(2), torch.zeros(2)).scale.tolist() == [0.0, 0.0]
     assert Gaussian(torch.zeros(0, 3), torch.zeros(0, 3)).shape == (0, 3)
 
 
@@ -107,7 +108,7 @@ def test_an_unknown_mode_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("function", "name"),
-    [(torch.log, "log"), (torch.sort, "sort"), (torch.sqrt, "sqrt"), (nn.Softshrink(), "softshrink")],
+    [(torch.log, "log"), (torch.sort, "sort"), (nn.Softshrink(), "softshrink")],
 )
 def test_a_function_without_a_rule_is_named(function: Any, name: str) -> None:
     message = (
@@ -127,15 +128,50 @@ def test_a_method_without_a_rule_is_named(name: str) -> None:
 def test_a_tensor_may_stand_first() -> None:
     x, fixed = pair(2, 2), torch.tensor([[1.0, -2.0], [3.0, 0.5]]).double()
     cases: list[tuple[Any, torch.Tensor, torch.Tensor]] = [
-        (fixed + x, fixed + x.mean, x.variance),
-        (fixed - x, fixed - x.mean, x.variance),
-        (fixed * x, fixed * x.mean, fixed.square() * x.variance),
-        (fixed @ x, fixed @ x.mean, fixed.square() @ x.variance),
+        (fixed + x, fixed + x.loc, x.variance),
+        (fixed - x, fixed - x.loc, x.variance),
+        (fixed * x, fixed * x.loc, fixed.square() * x.variance),
+        (fixed @ x, fixed @ x.loc, fixed.square() @ x.variance),
     ]
     for found, mean, variance in cases:
         assert isinstance(found, Gaussian)
-        torch.testing.assert_close(found.mean, mean)
+        torch.testing.assert_close(found.loc, mean)
         torch.testing.assert_close(found.variance, variance)
+
+
+MISUSES: dict[str, Any] = {
+    "attribute": lambda x: x.mean.shape,
+    "method": lambda x: x.std.sqrt(),
+    "sum": lambda x: x.mean + 1,
+    "product": lambda x: 2 * x.std,
+    "with a tensor": lambda x: torch.ones(3, 2) - x.mean,
+    "with an array": lambda x: np.ones(2) * x.std,
+    "negative": lambda x: -x.mean,
+    "index": lambda x: x.mean[0],
+    "loop": lambda x: list(x.mean),
+    "length": lambda x: len(x.mean),
+    "number": lambda x: float(x.std),
+    "comparison": lambda x: x.mean > 0,
+    "equality": lambda x: x.mean == x.loc,
+    "function": lambda x: torch.exp(x.mean),
+    "function of several": lambda x: torch.stack([x.mean]),
+    "array": lambda x: np.asarray(x.std),
+}
+
+
+@over("name", MISUSES)
+def test_a_method_taken_for_the_tensor_it_was_says_the_new_name(name: str) -> None:
+    with pytest.raises(
+        TypeError, match=r"are methods, .*mean tensor is `x\.loc` now, its standard deviation `x\.scale`"
+    ):
+        MISUSES[name](pair(3, 2))
+
+
+def test_the_methods_know_that_they_are_no_tensors() -> None:
+    x = pair(3, 2)
+    assert callable(x.mean) and not hasattr(x.mean, "shape") and not hasattr(x.std, "dtype")
+    with pytest.raises(AttributeError):
+        x.mean = torch.zeros(3, 2)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def copies() -> dict[str, Any]:
@@ -151,6 +187,6 @@ def test_a_copy_is_equal_and_forgets_the_layer_that_made_it(way: str) -> None:
     assert made.residual is not None
     for x in (made, Gaussian(torch.zeros(2), torch.ones(2))):
         twin = copies()[way](x)
-        assert torch.equal(twin.mean, x.mean) and torch.equal(twin.variance, x.variance)
+        assert torch.equal(twin.loc, x.loc) and torch.equal(twin.variance, x.variance)
         assert twin.mode == x.mode and twin.residual is None
     assert made.residual is not None

@@ -44,7 +44,7 @@ CASES: dict[str, tuple[dict[str, Any], Gaussian]] = {
 @over("mode", ["exact", "taylor"])
 def test_every_mode_is_its_linear_map(name: str, mode: Any) -> None:
     options, x = CASES[name]
-    assert_first_order(lambda x: F.interpolate(x, **options), Gaussian(x.mean, x.variance, mode))
+    assert_first_order(lambda x: F.interpolate(x, **options), Gaussian(x.loc, x.variance, mode))
 
 
 @over("name", ["nearest", "bilinear", "bicubic-corners", "area"])
@@ -105,8 +105,8 @@ def test_a_random_convolution_of_an_upsampled_image_is_as_far_off_as_stated(mode
         return F.conv2d(F.interpolate(x, scale_factor=2, mode=mode), kernel, padding=1)
 
     torch.manual_seed(0)
-    draws = convolved(x.mean + x.std * torch.randn(1000, 8, 8, 8).double())
-    ratio = moments_of(convolved, x).std[0] / draws.std(0)
+    draws = convolved(x.loc + x.scale * torch.randn(1000, 8, 8, 8).double())
+    ratio = moments_of(convolved, x).scale[0] / draws.std(0)
     assert 1.0 < ratio.mean().item() < 1.15
     assert 0.6 < ratio.min().item() < 0.8 and 1.7 < ratio.max().item() < 2.5
 
@@ -134,7 +134,7 @@ def test_a_bayesian_u_net_is_passed_and_trained_by_moments(mode: str, estimator:
     with bl.using(net, estimator):
         found: Any = net(torch.randn(2, 1, 8, 8))
     assert isinstance(found, Gaussian) and found.shape == (2, 1, 8, 8)
-    (found.mean.square() + found.variance).sum().backward()
+    (found.loc.square() + found.variance).sum().backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in net.parameters())
 
 
@@ -146,4 +146,4 @@ def test_a_u_net_of_noisy_inputs_against_draws(mode: str) -> None:
     with torch.no_grad():
         found = moments_of(net, x)
     samples = sampled(net, x, count=2000)
-    assert 0.75 < (found.std / samples.std(0)).mean().item() < 1.1
+    assert 0.75 < (found.scale / samples.std(0)).mean().item() < 1.1

@@ -46,7 +46,7 @@ def test_small_noise_has_the_variance_of_the_full_jacobian(name: str) -> None:
     found = moments_of(LENGTHS[name], x)
     jacobian: Any = torch.autograd.functional.jacobian(LENGTHS[name], mean)
     expected = jacobian.reshape(10, 10).square() @ x.variance.flatten()
-    torch.testing.assert_close(found.mean, LENGTHS[name](mean))
+    torch.testing.assert_close(found.loc, LENGTHS[name](mean))
     torch.testing.assert_close(found.variance.flatten(), expected, rtol=1e-6, atol=0)
 
 
@@ -60,14 +60,14 @@ def test_weights_axes_and_the_smallest_length() -> None:
     x, layer = uncertain(2, 3, 4), nn.RMSNorm([3, 4], eps=0.5).double()
     layer.weight.data = certain(3, 4)
     plain, found = moments_of(lambda x: F.rms_norm(x, (3, 4), eps=0.5), x), moments_of(layer, x)
-    torch.testing.assert_close(found.mean, plain.mean * layer.weight)
+    torch.testing.assert_close(found.loc, plain.loc * layer.weight)
     torch.testing.assert_close(found.variance, plain.variance * layer.weight.square())
-    sure = Gaussian(x.mean, torch.zeros_like(x.mean), "taylor")
-    torch.testing.assert_close(moments_of(layer, sure).mean, layer(x.mean))
+    sure = Gaussian(x.loc, torch.zeros_like(x.loc), "taylor")
+    torch.testing.assert_close(moments_of(layer, sure).loc, layer(x.loc))
     nought: Any = F.normalize(Gaussian(torch.zeros(2, 3), torch.zeros(2, 3)))  # pyright: ignore[reportArgumentType]
-    assert not nought.mean.any() and not nought.variance.any()
+    assert not nought.loc.any() and not nought.variance.any()
     both = moments_of(lambda x: F.normalize(x, dim=(1, 2)), sure)  # pyright: ignore[reportArgumentType]
-    torch.testing.assert_close(both.mean.square().sum((1, 2)), torch.ones(2).double())
+    torch.testing.assert_close(both.loc.square().sum((1, 2)), torch.ones(2).double())
     with pytest.raises(TypeError, match=r"`normalize` with p=1: it takes the Euclidean length"):
         F.normalize(x, p=1)
 
@@ -78,10 +78,10 @@ def test_an_instance_norm_is_a_group_norm_of_single_channels(affine: bool) -> No
     if affine:
         layer.weight.data, layer.bias.data = certain(3), certain(3, seed=1)
     found, expected = layer(x), moments_of(lambda x: F.group_norm(x, 3, layer.weight, layer.bias), x)
-    torch.testing.assert_close(found.mean, expected.mean)
+    torch.testing.assert_close(found.loc, expected.loc)
     torch.testing.assert_close(found.variance, expected.variance)
-    sure = Gaussian(x.mean, torch.zeros_like(x.mean))
-    torch.testing.assert_close(layer(sure).mean, layer(x.mean))
+    sure = Gaussian(x.loc, torch.zeros_like(x.loc))
+    torch.testing.assert_close(layer(sure).loc, layer(x.loc))
     assert layer(x[0]).shape == (3, 4, 4)
 
 
@@ -89,11 +89,11 @@ def test_an_instance_norm_with_running_statistics() -> None:
     x, layer = uncertain(2, 3, 5), nn.InstanceNorm1d(3, track_running_stats=True).double()
     twin = nn.InstanceNorm1d(3, track_running_stats=True).double()
     layer(x)
-    twin(x.mean)
+    twin(x.loc)
     assert layer.running_mean is not None and twin.running_mean is not None
     assert torch.equal(layer.running_mean, twin.running_mean) and layer.running_mean.any()
     found = layer.eval()(x)
-    torch.testing.assert_close(found.mean, twin.eval()(x.mean))
+    torch.testing.assert_close(found.loc, twin.eval()(x.loc))
     assert layer.running_var is not None
     torch.testing.assert_close(found.variance, x.variance / (layer.running_var[:, None] + 1e-5))
 
@@ -113,10 +113,10 @@ def test_dropped_channels_by_draws(name: str) -> None:
     x = uncertain(*shape)
     torch.manual_seed(0)
     many = 50_000
-    noisy = x.mean + x.std * torch.randn(many, *shape).double()
+    noisy = x.loc + x.scale * torch.randn(many, *shape).double()
     samples = layer(noisy.flatten(0, 1)).reshape(noisy.shape)
     found = moments_of(layer, x)
-    assert_moments(samples, found.mean, found.variance)
+    assert_moments(samples, found.loc, found.variance)
     layer.eval()
     assert layer(x) is x
     layer.train()

@@ -41,6 +41,11 @@ EXACT: dict[str, tuple[Function, tuple[Any, ...]]] = {
     "mean": (torch.mean, (BATCH,)),
     "mean-dim": (lambda a: torch.mean(a, 1), (BATCH,)),
     "mean-dims": (lambda a: torch.mean(a, dim=(0, 2), keepdim=True), (BATCH,)),
+    "mean-method": (lambda a: a.mean(1), (BATCH,)),
+    "mean-method-dims": (lambda a: a.mean(dim=(0, 2), keepdim=True), (BATCH,)),
+    "mean-method-list": (lambda a: a.mean([0, 2]), (BATCH,)),
+    "mean-method-all": (lambda a: a.mean(), (BATCH,)),
+    "mean-method-axis": (lambda a: a.mean(axis=-1, keepdims=True), (BATCH,)),
     "linear": (F.linear, (BATCH, certain(4, 3), certain(4))),
     "linear-no-bias": (F.linear, (A, certain(4, 3))),
     "linear-all-uncertain": (F.linear, (A, uncertain(4, 3, seed=8), uncertain(4, seed=9))),
@@ -82,7 +87,7 @@ def test_a_convolution_with_uncertain_weights_and_bias(convolve: Function) -> No
     x, w, b = uncertain(2, 3, 1), uncertain(3, 4, seed=1), uncertain(4, seed=2)
     weight = w.unsqueeze(-1) if convolve is F.conv_transpose1d else w.t().unsqueeze(-1)
     found, expected = convolve(x, weight, b), moments_of(F.linear, x.squeeze(-1), w.t(), b)
-    torch.testing.assert_close(found.mean.squeeze(-1), expected.mean)
+    torch.testing.assert_close(found.loc.squeeze(-1), expected.loc)
     torch.testing.assert_close(found.variance.squeeze(-1), expected.variance)
 
 
@@ -94,7 +99,7 @@ def test_a_convolution_with_an_uncertain_kernel_by_monte_carlo() -> None:
         return torch.einsum("bitk,oik->bot", x.unfold(-1, 2, 1), w)
 
     found = moments_of(F.conv1d, x, w)
-    assert_moments(sampled(by_hand, x, w), found.mean, found.variance)
+    assert_moments(sampled(by_hand, x, w), found.loc, found.variance)
 
 
 def test_sums_take_a_type() -> None:

@@ -35,7 +35,7 @@ def test_what_is_filled_in_is_certain(name: str, mode: Any) -> None:
     x = uncertain(2, 3, 4, mode=mode)
     found, other = moments_of(FILLED[name], x), FILLED[name](torch.zeros(2, 3, 4).double())
     kept = other == 0
-    assert torch.equal(found.mean, torch.where(kept, x.mean, other))
+    assert torch.equal(found.loc, torch.where(kept, x.loc, other))
     assert torch.equal(found.variance, torch.where(kept, x.variance, 0.0))
     assert found.mode == mode
 
@@ -48,10 +48,10 @@ def test_by_monte_carlo_and_gradients() -> None:
 
 def test_an_uncertain_value_fills_in_its_variance() -> None:
     value = Gaussian(torch.tensor(2.0).double(), torch.tensor(0.3).double())
-    for found in (X.masked_fill(MASK, value), X.mean.masked_fill(MASK, value)):
-        assert torch.equal(found.mean, torch.where(MASK, 2.0, X.mean))
+    for found in (X.masked_fill(MASK, value), X.loc.masked_fill(MASK, value)):
+        assert torch.equal(found.loc, torch.where(MASK, 2.0, X.loc))
     assert torch.equal(X.masked_fill(MASK, value).variance, torch.where(MASK, value.variance, X.variance))
-    assert torch.equal(X.mean.masked_fill(MASK, value).variance, torch.where(MASK, value.variance, 0.0).expand(2, 3, 4))
+    assert torch.equal(X.loc.masked_fill(MASK, value).variance, torch.where(MASK, value.variance, 0.0).expand(2, 3, 4))
     with pytest.raises(TypeError, match=r"`index_fill` with an uncertain value: use torch\.where"):
         X.index_fill(0, torch.tensor([0]), value)
 
@@ -70,11 +70,11 @@ def test_masked_logits(value: float, function: str) -> None:
     mask = torch.tensor([False, True, False, False, True])
     found = getattr(x.masked_fill(mask, value), function)(-1)
     alone = getattr(x[:, ~mask], function)(-1)
-    torch.testing.assert_close(found.mean[:, ~mask], alone.mean)
+    torch.testing.assert_close(found.loc[:, ~mask], alone.loc)
     torch.testing.assert_close(found.variance[:, ~mask], alone.variance)
     assert found.variance.isfinite().all()
     if function == "softmax":
-        assert not found.mean[:, mask].any() and not found.variance[:, mask].any()
+        assert not found.loc[:, mask].any() and not found.variance[:, mask].any()
 
 
 def test_gradients_through_masked_logits() -> None:
@@ -90,12 +90,12 @@ def test_attention_written_out_with_a_mask() -> None:
     scores = q @ k.mT / math.sqrt(3)
     found = scores.masked_fill(~causal, -math.inf).softmax(-1) @ v
     expected: Any = F.scaled_dot_product_attention(q, k, v, attn_mask=causal)
-    torch.testing.assert_close(found.mean, expected.mean)
+    torch.testing.assert_close(found.loc, expected.loc)
     torch.testing.assert_close(found.variance, expected.variance)
 
 
 def test_triangles_and_masks_agree() -> None:
     x, causal = uncertain(4, 4), torch.ones(4, 4, dtype=torch.bool).tril()
     found, expected = x.tril(), x.masked_fill(~causal, 0.0)
-    assert torch.equal(found.mean, expected.mean) and torch.equal(found.variance, expected.variance)
+    assert torch.equal(found.loc, expected.loc) and torch.equal(found.variance, expected.variance)
     assert torch.equal(certain(4, 4).tril(), certain(4, 4).masked_fill(~causal, 0.0))

@@ -41,36 +41,36 @@ def test_a_residual_connection_knows_its_covariance() -> None:
     """The larger of `x` and `W x`, for known weights that nearly copy."""
     x = uncertain(2, 3)
     weight = 0.9 * torch.eye(3).double()
-    y: Any = Gaussian.of(x.mean @ weight.T, x.variance @ weight.T.square(), "exact", (x, lambda: weight.diagonal()))
+    y: Any = Gaussian.of(x.loc @ weight.T, x.variance @ weight.T.square(), "exact", (x, lambda: weight.diagonal()))
     found: Any = torch.maximum(x, y)
     samples = sampled(lambda x: torch.maximum(x, x @ weight.T), x)
     torch.testing.assert_close(found.variance, samples.var(0), rtol=5 * (4 / len(samples)) ** 0.5, atol=0)
-    torch.testing.assert_close(found.mean, samples.mean(0), rtol=0, atol=5 * samples.std().item() / len(samples) ** 0.5)
+    torch.testing.assert_close(found.loc, samples.mean(0), rtol=0, atol=5 * samples.std().item() / len(samples) ** 0.5)
     smaller: Any = torch.minimum(y, x)
-    torch.testing.assert_close(found.mean + smaller.mean, x.mean + y.mean)
+    torch.testing.assert_close(found.loc + smaller.loc, x.loc + y.loc)
 
 
 def test_gradients_of_the_larger() -> None:
     for function in (torch.maximum, torch.minimum):
         assert_gradients(function, A, B)
-    equal = Gaussian(A.mean, B.variance)
+    equal = Gaussian(A.loc, B.variance)
     assert_gradients(torch.maximum, A, equal)
 
 
 def test_certain_operands_give_the_plain_maximum() -> None:
     mean, other = torch.tensor([-3.0, 0.0, 2.0], requires_grad=True), torch.tensor([1.0, 0.0, 1.0])
     found: Any = torch.maximum(Gaussian(mean, torch.zeros(3)), other)  # pyright: ignore[reportArgumentType]
-    torch.testing.assert_close(found.mean, torch.maximum(mean, other))
+    torch.testing.assert_close(found.loc, torch.maximum(mean, other))
     assert not found.variance.any()
-    assert torch.autograd.grad(found.mean.sum(), mean)[0].isfinite().all()
+    assert torch.autograd.grad(found.loc.sum(), mean)[0].isfinite().all()
 
 
 def test_the_larger_to_first_order_is_the_one_with_the_larger_mean() -> None:
     x, y = uncertain(2, 3, mode="taylor"), B
     found: Any = torch.minimum(x, y)
     assert found.mode == "taylor"
-    assert torch.equal(found.mean, torch.minimum(x.mean, y.mean))
-    assert torch.equal(found.variance, torch.where(x.mean <= y.mean, x.variance, y.variance))
+    assert torch.equal(found.loc, torch.minimum(x.loc, y.loc))
+    assert torch.equal(found.variance, torch.where(x.loc <= y.loc, x.variance, y.variance))
 
 
 def clear(mode: Any = "exact") -> Any:
@@ -105,8 +105,8 @@ def test_a_clear_leader_is_exact(name: str) -> None:
 @over("keepdim", [True, False])
 def test_indices_are_those_of_the_means(function: Function, keepdim: bool) -> None:
     x = uncertain(2, 3, 4)
-    found, expected = function(x, 1, keepdim), function(x.mean, 1, keepdim)
-    assert torch.equal(found.indices, expected.indices) and torch.equal(found.values.mean, expected.values)
+    found, expected = function(x, 1, keepdim), function(x.loc, 1, keepdim)
+    assert torch.equal(found.indices, expected.indices) and torch.equal(found.values.loc, expected.values)
     assert type(found) is type(expected)
 
 
@@ -114,7 +114,7 @@ def test_indices_are_those_of_the_means(function: Function, keepdim: bool) -> No
 def test_equal_elements_are_as_far_off_as_stated(count: int, higher: float, share: float) -> None:
     x = Gaussian(torch.zeros(count).double(), torch.ones(count).double())
     found, samples = moments_of(torch.amax, x), sampled(torch.amax, x)
-    assert found.mean.item() == 0 and found.variance.item() == 1
+    assert found.loc.item() == 0 and found.variance.item() == 1
     error = 5e-3 + 5 * 0.7 / math.sqrt(len(samples))
     assert samples.mean().item() == pytest.approx(higher, abs=error)
     assert samples.var().item() == pytest.approx(share, abs=error)
@@ -124,10 +124,10 @@ def test_a_pool_over_everything_is_the_same() -> None:
     x = uncertain(2, 3, 4, 5)
     pooled: Any = torch.nn.AdaptiveMaxPool2d(1)(x)
     found: Any = torch.amax(x, (2, 3), keepdim=True)
-    assert torch.equal(found.mean, pooled.mean) and torch.equal(found.variance, pooled.variance)
+    assert torch.equal(found.loc, pooled.loc) and torch.equal(found.variance, pooled.variance)
 
 
 def test_a_scalar_is_its_own_largest() -> None:
     x = Gaussian(torch.tensor(1.0), torch.tensor(2.0))
     found: Any = torch.max(x)  # pyright: ignore[reportCallIssue, reportArgumentType]
-    assert isinstance(found.mean, Tensor) and found.shape == () and found.variance.item() == 2
+    assert isinstance(found.loc, Tensor) and found.shape == () and found.variance.item() == 2

@@ -23,7 +23,7 @@ from moment_rules.monte_carlo import uncertain
 def ratio(found: Gaussian, samples: Tensor) -> float:
     """Predicted over sampled standard deviation, averaged over the elements that vary."""
     std = samples.std(0)
-    return (found.std[std > 0] / std[std > 0]).mean().item()
+    return (found.scale[std > 0] / std[std > 0]).mean().item()
 
 
 def settled(model: nn.Module) -> nn.Module:
@@ -87,7 +87,7 @@ def test_a_plain_network_takes_a_noisy_input(name: str, gradients: bool) -> None
     torch.manual_seed(1)
     samples = torch.stack([model(x.rsample()).detach() for _ in range(1000)])
     assert 0.74 < ratio(found, samples) < 1.1
-    assert ((found.mean - samples.mean(0)).abs().mean() / samples.std(0).mean()).item() < 0.1
+    assert ((found.loc - samples.mean(0)).abs().mean() / samples.std(0).mean()).item() < 0.1
 
 
 def bayesian(model: nn.Module, scale: float = 0.01) -> nn.Module:
@@ -137,7 +137,7 @@ def test_moments_of_a_network_against_draws_of_its_weights(name: str) -> None:
         found: Any = model(x)
     samples = drawn(model, x, 800)
     assert 0.95 < ratio(found, samples) < 1.05
-    torch.testing.assert_close(found.mean, samples.mean(0), rtol=0, atol=0.5 * samples.std(0).max().item())
+    torch.testing.assert_close(found.loc, samples.mean(0), rtol=0, atol=0.5 * samples.std(0).max().item())
 
 
 def uncertain_network() -> nn.Module:
@@ -175,6 +175,6 @@ def test_float16_keeps_small_variances(how: str) -> None:
         else:
             with torch.autocast("cpu", torch.float16):
                 found = run(net, x)
-    torch.testing.assert_close(found.mean.float(), expected.mean, rtol=0, atol=2e-3)
+    torch.testing.assert_close(found.loc.float(), expected.loc, rtol=0, atol=2e-3)
     torch.testing.assert_close(found.variance.float(), expected.variance, rtol=0.02, atol=0)
     assert found.variance.dtype == torch.float32

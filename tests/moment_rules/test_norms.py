@@ -53,10 +53,10 @@ def test_batch_norm_in_training_uses_and_moves_the_statistics_of_the_means() -> 
     layer, twin = norm(nn.BatchNorm2d, 3), norm(nn.BatchNorm2d, 3)
     x = uncertain(2, 3, 2, 2)
     found = layer(x)
-    torch.testing.assert_close(found.mean, twin(x.mean))
+    torch.testing.assert_close(found.loc, twin(x.loc))
     torch.testing.assert_close(layer.running_mean, twin.running_mean)
     torch.testing.assert_close(layer.running_var, twin.running_var)
-    gain = layer.weight.square() / (x.mean.var((0, 2, 3), correction=0) + layer.eps)
+    gain = layer.weight.square() / (x.loc.var((0, 2, 3), correction=0) + layer.eps)
     torch.testing.assert_close(found.variance, x.variance * gain[:, None, None])
 
 
@@ -91,14 +91,14 @@ def test_means_are_scaled_by_the_expected_variance_of_few_features(kind: str, fe
     """`s^2 = Var_j m_j + (1 - 1/d) mean_j v_j + eps`: the own mean of d numbers takes up one d-th of their noise."""
     x, eps = uncertain(1, features), 1e-5
     function = (lambda x: F.layer_norm(x, (features,), eps=eps)) if kind == "layer" else lambda x: F.group_norm(x, 1)
-    centred = x.mean - x.mean.mean()
-    squares = (centred / moments_of(function, x).mean).square() - eps
+    centred = x.loc - x.loc.mean()
+    squares = (centred / moments_of(function, x).loc).square() - eps
     assert_mean(sampled(lambda x: x.var(-1, correction=0, keepdim=True).expand_as(x), x), squares)
 
 
 def full_jacobian(function: Function, x: Gaussian) -> Tensor:
     """`sum_j (df_i / dx_j)^2 v_j` at the means."""
-    jacobian: Any = torch.autograd.functional.jacobian(function, x.mean)
+    jacobian: Any = torch.autograd.functional.jacobian(function, x.loc)
     size = x.numel()
     return (jacobian.reshape(size, size).square() @ x.variance.flatten()).reshape(x.shape)
 
@@ -124,7 +124,7 @@ def test_small_noise_is_mapped_by_the_full_jacobian(name: str) -> None:
         x = uncertain(*shape, scale=scale)
         found = moments_of(layer, x)
         errors.append((found.variance / full_jacobian(layer, x) - 1).abs().max().item())
-        torch.testing.assert_close(found.mean, layer(x.mean), rtol=0, atol=10 * scale**2)
+        torch.testing.assert_close(found.loc, layer(x.loc), rtol=0, atol=10 * scale**2)
     assert errors[1] < 0.02 * errors[0] < 0.02
 
 
@@ -134,13 +134,13 @@ def test_first_order_norms_are_the_papers(name: str) -> None:
     build, shape = NORMS[name]
     layer, x = build(), uncertain(*shape, mode="taylor")
     found = moments_of(layer, x)
-    torch.testing.assert_close(found.mean, layer(x.mean))
+    torch.testing.assert_close(found.loc, layer(x.loc))
     # The map is affine in x once its statistics are fixed: two inputs with those statistics give its slope.
     groups = (
         (len(x), layer.num_groups, -1) if name.startswith("group") else (*shape[: -len(layer.normalized_shape)], -1)
     )
-    s = (x.mean.reshape(groups).var(-1, correction=0, keepdim=True) + layer.eps).sqrt()
-    s = s.expand_as(x.mean.reshape(groups)).reshape(shape)
+    s = (x.loc.reshape(groups).var(-1, correction=0, keepdim=True) + layer.eps).sqrt()
+    s = s.expand_as(x.loc.reshape(groups)).reshape(shape)
     gain = torch.ones(()).double() if layer.weight is None else layer.weight
     gain = gain.reshape(-1, *[1] * (len(shape) - 2)) if name.startswith("group") and gain.ndim else gain
     torch.testing.assert_close(found.variance, (gain / s).square() * x.variance)
@@ -150,7 +150,7 @@ def test_group_norm_is_layer_norm_over_groups() -> None:
     x = uncertain(2, 4, 3)
     found = moments_of(lambda x: F.group_norm(x, 2), x)
     expected = moments_of(lambda x: F.layer_norm(x.reshape(2, 2, 6), (6,)).reshape(2, 4, 3), x)
-    torch.testing.assert_close(found.mean, expected.mean)
+    torch.testing.assert_close(found.loc, expected.loc)
     torch.testing.assert_close(found.variance, expected.variance)
     x = spread_out(2, 64, noise=0.3)
     assert_states(deviation_error(lambda x: F.group_norm(x, 1), x).abs().mean().item(), 0.003)
@@ -161,7 +161,7 @@ def test_a_constant_input_stays_finite(kind: Any) -> None:
     layer = kind(4) if kind is nn.LayerNorm else kind(2, 4)
     for variance in (0.0, 1.0):
         found = layer(Gaussian(torch.full((2, 4), 3.0), torch.full((2, 4), variance)))
-        assert bool(found.mean.isfinite().all()) and bool(found.variance.isfinite().all())
+        assert bool(found.loc.isfinite().all()) and bool(found.variance.isfinite().all())
 
 
 def test_dropout_is_exact() -> None:
@@ -169,7 +169,7 @@ def test_dropout_is_exact() -> None:
     for p in (0.2, 0.7):
         assert_exact(lambda x, p=p: F.dropout(x, p), x)
     everything = moments_of(lambda x: F.dropout(x, 1.0), x)
-    assert not everything.mean.any() and not everything.variance.any()
+    assert not everything.loc.any() and not everything.variance.any()
     assert F.dropout(x, 0.3, training=False) is x
     assert nn.Dropout(0.3).eval()(x) is x
 
@@ -178,7 +178,7 @@ def test_dropout_of_a_certain_value_has_its_own_variance() -> None:
     x = Gaussian(certain(3), torch.zeros(3).double(), "taylor")
     found = moments_of(lambda x: F.dropout(x, 0.25), x)
     assert found.mode == "taylor"
-    assert_moments(sampled(lambda x: F.dropout(x, 0.25), x.mean), found.mean, found.variance)
+    assert_moments(sampled(lambda x: F.dropout(x, 0.25), x.loc), found.loc, found.variance)
 
 
 @over("mode", ["exact", "taylor"])

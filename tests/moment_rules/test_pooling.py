@@ -50,7 +50,7 @@ def test_averages_are_exact(name: str) -> None:
 )
 def test_an_empty_batch_stays_empty(pool: Function, x: Gaussian) -> None:
     found = pool(x[:0], 2)
-    assert found.variance.shape == pool(x.mean[:0], 2).shape
+    assert found.variance.shape == pool(x.loc[:0], 2).shape
 
 
 MAXIMA: dict[str, tuple[Function, Gaussian]] = {
@@ -74,7 +74,7 @@ def test_a_maximum_has_the_variance_found_there(name: str) -> None:
     clear = Gaussian(100.0 * places.double(), x.variance, "taylor")
     assert_exact(function, clear)
     found, indices = function(clear, return_indices=True)
-    _, expected = function(clear.mean, return_indices=True)
+    _, expected = function(clear.loc, return_indices=True)
     assert torch.equal(indices, expected)
     assert found.mode == "taylor"
     assert torch.equal(found.variance, moments_of(function, clear).variance)
@@ -103,7 +103,7 @@ def test_gradients_of_maxima_are_those_of_torch(name: str) -> None:
     expected, places = pool(mean, return_indices=True)
     chosen = variance.flatten(-dimensions).gather(-1, places.flatten(-dimensions)).view(places.shape)
     factors = torch.randn(2, *expected.shape).double()
-    mine = torch.autograd.grad((factors[0] * found.mean + factors[1] * found.variance).sum(), [mean, variance])
+    mine = torch.autograd.grad((factors[0] * found.loc + factors[1] * found.variance).sum(), [mean, variance])
     theirs = torch.autograd.grad((factors[0] * expected + factors[1] * chosen).sum(), [mean, variance])
     torch.testing.assert_close(mine, theirs)
 
@@ -112,7 +112,7 @@ def test_the_largest_error_of_a_maximum_is_the_stated_one() -> None:
     """2x2 windows of equal means: 1.03 deviations and 0.49 of the variance."""
     x = Gaussian(torch.zeros(1, 1, 2, 2).double(), torch.ones(1, 1, 2, 2).double())
     found, samples = moments_of(lambda x: F.max_pool2d(x, 2), x), sampled(lambda x: F.max_pool2d(x, 2), x)
-    assert found.mean.item() == 0 and found.variance.item() == 1
+    assert found.loc.item() == 0 and found.variance.item() == 1
     assert samples.mean().item() == pytest.approx(1.03, abs=5e-3 + 5 * 0.7 / len(samples) ** 0.5)
     assert samples.var().item() == pytest.approx(0.49, abs=5e-3 + 5 * 0.7 / len(samples) ** 0.5)
 

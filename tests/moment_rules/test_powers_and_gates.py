@@ -47,14 +47,13 @@ def test_first_order(name: str) -> None:
 def test_high_powers_against_the_moments_of_a_gaussian() -> None:
     """`E[x^8]` and `E[x^16]` of a standard normal are 105 and 2 027 025."""
     found = moments_of(lambda x: x**8, Gaussian(torch.zeros(1).double(), torch.ones(1).double()))
-    assert found.mean.item() == pytest.approx(105, rel=1e-10)
+    assert found.loc.item() == pytest.approx(105, rel=1e-10)
     assert found.variance.item() == pytest.approx(2_027_025 - 105**2, rel=1e-9)
 
 
-@over("exponent", [-1, 0.5, 9, 1.5])
-def test_other_exponents_are_refused(exponent: float) -> None:
-    with pytest.raises(TypeError, match=rf"`pow` with exponent {exponent}: it takes whole numbers from 0 to 8"):
-        operator.pow(uncertain(3), exponent)
+def test_high_whole_exponents_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"`pow` with exponent 9: whole numbers may be up to 8"):
+        operator.pow(uncertain(3), 9)
 
 
 def test_the_square_is_the_same_by_any_name() -> None:
@@ -67,4 +66,4 @@ def test_the_square_is_the_same_by_any_name() -> None:
 def test_softmin_is_the_softmax_of_the_negative() -> None:
     x = uncertain(2, 3)
     found, expected = moments_of(nn.Softmin(-1), x), moments_of(lambda x: torch.softmax(-x, -1), x)
-    assert torch.equal(found.mean, expected.mean) and torch.equal(found.variance, expected.variance)
+    assert torch.equal(found.loc, expected.loc) and torch.equal(found.variance, expected.variance)

@@ -100,11 +100,11 @@ def parts(value: Any) -> list[Any]:
 @over("name", CASES)
 def test_mean_and_variance_move_alike(name: str) -> None:
     function, x = CASES[name][1], uncertain(2, 3, 4, mode="taylor")
-    found, means, variances = (parts(function(value)) for value in (x, x.mean, x.variance))
+    found, means, variances = (parts(function(value)) for value in (x, x.loc, x.variance))
     assert len(found) == len(means)
     for value, mean, variance in zip(found, means, variances, strict=True):
         assert isinstance(value, Gaussian) and value.mode == "taylor"
-        assert torch.equal(value.mean, mean) and torch.equal(value.variance, variance)
+        assert torch.equal(value.loc, mean) and torch.equal(value.variance, variance)
         assert value.dtype == mean.dtype
 
 
@@ -123,7 +123,7 @@ def test_methods_have_the_rules_of_their_functions() -> None:
         (x.softmax(-1), torch.softmax(x, -1)),
     ]
     for method, function in pairs:
-        assert torch.equal(method.mean, function.mean) and torch.equal(method.variance, function.variance)
+        assert torch.equal(method.loc, function.loc) and torch.equal(method.variance, function.variance)
 
 
 @pytest.mark.parametrize("join", [torch.cat, torch.concat, torch.stack])
@@ -131,7 +131,7 @@ def test_methods_have_the_rules_of_their_functions() -> None:
 def test_joining_keeps_certain_parts_certain(join: Function, dim: int) -> None:
     x, y, fixed = uncertain(2, 3), uncertain(2, 3, seed=1, mode="taylor"), certain(2, 3)
     found = join([x, fixed, y], dim=dim)
-    assert torch.equal(found.mean, join([x.mean, fixed, y.mean], dim=dim))
+    assert torch.equal(found.loc, join([x.loc, fixed, y.loc], dim=dim))
     assert torch.equal(found.variance, join([x.variance, torch.zeros(2, 3).double(), y.variance], dim=dim))
     assert found.mode == "taylor"
     assert join([x, fixed], dim=dim).mode == "exact"
@@ -140,7 +140,7 @@ def test_joining_keeps_certain_parts_certain(join: Function, dim: int) -> None:
 def test_padding_has_no_variance() -> None:
     x = uncertain(1, 2, 3)
     found: Any = F.pad(x, (1, 1), value=2.5)
-    assert torch.equal(found.mean[..., [0, -1]], torch.full((1, 2, 2), 2.5).double())
+    assert torch.equal(found.loc[..., [0, -1]], torch.full((1, 2, 2), 2.5).double())
     assert not found.variance[..., [0, -1]].any()
     assert torch.equal(found.variance[..., 1:-1], x.variance)
     assert torch.equal(nn.ZeroPad1d(1)(x).variance, found.variance)
@@ -160,8 +160,8 @@ def test_padding_that_repeats_its_neighbours_is_refused(mode: Any) -> None:
 def test_moving_keeps_gradients_and_detach_drops_them() -> None:
     mean = torch.zeros(2, 3, requires_grad=True)
     x = Gaussian(mean, torch.ones(2, 3))
-    assert x.reshape(3, 2).mean.requires_grad
-    assert not x.detach().mean.requires_grad
+    assert x.reshape(3, 2).loc.requires_grad
+    assert not x.detach().loc.requires_grad
 
 
 def test_every_rule_of_a_method_is_one_of_a_function() -> None:

@@ -60,9 +60,9 @@ def test_ten_logits_are_as_far_off_as_stated(function: Function, noise: float, s
 def test_the_variance_is_that_of_the_full_jacobian(function: Function, mode: Any, dim: int) -> None:
     x = uncertain(3, 4, mode=mode)
     found = moments_of(lambda x: function(x, dim), x)
-    jacobian: Any = torch.autograd.functional.jacobian(lambda x: function(x, dim), x.mean)
+    jacobian: Any = torch.autograd.functional.jacobian(lambda x: function(x, dim), x.loc)
     expected = jacobian.reshape(12, 12).square() @ x.variance.flatten()
-    torch.testing.assert_close(found.mean, function(x.mean, dim))
+    torch.testing.assert_close(found.loc, function(x.loc, dim))
     torch.testing.assert_close(found.variance.flatten(), expected)
     assert found.mode == mode
 
@@ -110,17 +110,17 @@ def test_attention_is_as_far_off_as_stated(name: str) -> None:
         return F.scaled_dot_product_attention(q, k, v, **options)
 
     found, samples = moments_of(attend, *inputs), sampled(attend, *inputs, count=20_000)
-    q, k, v = (x.mean for x in inputs)
+    q, k, v = (x.loc for x in inputs)
     expected = F.scaled_dot_product_attention(q, k, v, **without)
-    torch.testing.assert_close(found.mean, expected)
-    error = found.std / samples.std(0) - 1
-    shift = (found.mean - samples.mean(0)).abs() / samples.std(0)
+    torch.testing.assert_close(found.loc, expected)
+    error = found.scale / samples.std(0) - 1
+    shift = (found.loc - samples.mean(0)).abs() / samples.std(0)
     if name == "boolean":  # among the worst of them
         assert_states(shift.max().item(), 0.3)
         assert_states(error.abs().mean().item(), 0.05)
         assert_states(error.abs().max().item(), 0.16)
-        independent = moments_of(attend, *(Gaussian(x.mean, x.variance, "taylor") for x in inputs))
-        first_order = independent.std / samples.std(0) - 1
+        independent = moments_of(attend, *(Gaussian(x.loc, x.variance, "taylor") for x in inputs))
+        first_order = independent.scale / samples.std(0) - 1
         assert_states(first_order.abs().mean().item(), 0.16)
         assert_states(first_order.max().item() + 1, 3.0)
     assert shift.max().item() <= 0.3
@@ -135,7 +135,7 @@ def by_rules(q: Any, k: Any, v: Any, mask: Tensor | None = None) -> Any:
 
 
 def taylor(*values: Gaussian) -> list[Any]:
-    return [Gaussian(x.mean, x.variance, "taylor") for x in values]
+    return [Gaussian(x.loc, x.variance, "taylor") for x in values]
 
 
 def test_attention_to_first_order_is_the_composition_of_its_rules() -> None:
@@ -148,7 +148,7 @@ def test_attention_to_first_order_is_the_composition_of_its_rules() -> None:
         (attend(*inputs, attn_mask=KEEP), by_rules(*inputs, mask)),
         (attend(*inputs, attn_mask=mask), by_rules(*inputs, mask)),
     ):
-        torch.testing.assert_close(found.mean, expected.mean)
+        torch.testing.assert_close(found.loc, expected.loc)
         torch.testing.assert_close(found.variance, expected.variance)
 
 
@@ -156,9 +156,9 @@ def test_attention_has_the_gradient_of_its_output_by_the_scores() -> None:
     """`sum_j (do / ds_j)^2 v_j` by autograd, for certain values."""
     q, k, v = triple(0.3, heads=1)
     scores = ((q @ k.transpose(-2, -1)) / 6**0.5)[0, 0]
-    slopes = torch.autograd.functional.jacobian(lambda s: s.softmax(-1) @ v.mean[0, 0], scores.mean)
+    slopes = torch.autograd.functional.jacobian(lambda s: s.softmax(-1) @ v.loc[0, 0], scores.loc)
     expected = torch.einsum("ioij,ij->io", slopes.square(), scores.variance)
-    found: Any = F.scaled_dot_product_attention(q, k, v.mean)
+    found: Any = F.scaled_dot_product_attention(q, k, v.loc)
     torch.testing.assert_close(found.variance[0, 0], expected)
 
 
@@ -167,7 +167,7 @@ def test_masked_keys_do_not_matter() -> None:
     keep = torch.tensor([True, True, True, False, False])
     found: Any = F.scaled_dot_product_attention(q, k, v, attn_mask=keep.expand(4, 5))
     short: Any = F.scaled_dot_product_attention(q, k[..., :3, :], v[..., :3, :])
-    torch.testing.assert_close(found.mean, short.mean)
+    torch.testing.assert_close(found.loc, short.loc)
     torch.testing.assert_close(found.variance, short.variance)
 
 
@@ -177,21 +177,21 @@ def test_a_query_without_any_key_attends_to_nothing() -> None:
     keep = KEEP.clone()
     keep[1] = False
     attend: Function = F.scaled_dot_product_attention
-    mean, variance = q.mean.requires_grad_(), q.variance.requires_grad_()
+    mean, variance = q.loc.requires_grad_(), q.variance.requires_grad_()
     for mask in (keep, torch.zeros(4, 5).double().masked_fill(~keep, -torch.inf)):
         found = attend(Gaussian(mean, variance), k, v, attn_mask=mask)
-        torch.testing.assert_close(found.mean, F.scaled_dot_product_attention(mean, k.mean, v.mean, attn_mask=mask))
+        torch.testing.assert_close(found.loc, F.scaled_dot_product_attention(mean, k.loc, v.loc, attn_mask=mask))
         assert not found.variance[..., 1, :].any()
-        for gradient in torch.autograd.grad((found.mean + found.variance).sum(), (mean, variance)):
+        for gradient in torch.autograd.grad((found.loc + found.variance).sum(), (mean, variance)):
             assert bool(gradient.isfinite().all())
 
 
 @over("certain_parts", [(0, 1), (0, 2), (1, 2), (2,)])
 def test_any_of_the_three_may_be_certain(certain_parts: tuple[int, ...]) -> None:
     """Exact for certain queries and keys, where the output is a linear map."""
-    inputs = [x.mean if i in certain_parts else x for i, x in enumerate(triple(0.3))]
+    inputs = [x.loc if i in certain_parts else x for i, x in enumerate(triple(0.3))]
     found: Any = F.scaled_dot_product_attention(*inputs)
-    error = found.std / sampled(F.scaled_dot_product_attention, *inputs, count=20_000).std(0) - 1
+    error = found.scale / sampled(F.scaled_dot_product_attention, *inputs, count=20_000).std(0) - 1
     limit = 5 / 40_000**0.5 if certain_parts == (0, 1) else 0.35
     assert error.abs().mean().item() < limit
 
@@ -201,18 +201,18 @@ def test_grouped_queries_repeat_keys_and_values() -> None:
     k, v = triple(0.5, heads=2)[1:]
     found: Any = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
     expected: Any = F.scaled_dot_product_attention(q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1))
-    plain = F.scaled_dot_product_attention(q.mean, k.mean, v.mean, enable_gqa=True)
-    torch.testing.assert_close(found.mean, plain)
+    plain = F.scaled_dot_product_attention(q.loc, k.loc, v.loc, enable_gqa=True)
+    torch.testing.assert_close(found.loc, plain)
     torch.testing.assert_close(found.variance, expected.variance)
 
 
 def test_dropout_on_the_weights_adds_variance_to_certain_inputs() -> None:
-    q, k, v = (x.mean for x in triple(0.3))
+    q, k, v = (x.loc for x in triple(0.3))
     sure: Any = Gaussian(v, torch.zeros_like(v))
     found: Any = F.scaled_dot_product_attention(q, k, sure, dropout_p=0.3)
     torch.manual_seed(0)
     samples = F.scaled_dot_product_attention(*(part.expand(100_000, -1, -1, -1) for part in (q, k, v)), dropout_p=0.3)
-    assert_moments(samples, found.mean[0], found.variance[0])
+    assert_moments(samples, found.loc[0], found.variance[0])
 
 
 def attention(**options: Any) -> nn.MultiheadAttention:
@@ -252,10 +252,10 @@ def test_plain_multi_head_attention_takes_an_uncertain_input(name: str, gradient
     with torch.set_grad_enabled(gradients):
         found, weights = layer(x, x, x, need_weights=False, **options)
     assert weights is None and isinstance(found, Gaussian)
-    expected = layer(x.mean, x.mean, x.mean, need_weights=False, **options)[0]
-    torch.testing.assert_close(found.mean, expected)
+    expected = layer(x.loc, x.loc, x.loc, need_weights=False, **options)[0]
+    torch.testing.assert_close(found.loc, expected)
     samples = sampled(lambda x: layer(x, x, x, need_weights=False, **options)[0], x, count=2000)
-    ratio = (found.std / samples.std(0)).mean().item()
+    ratio = (found.scale / samples.std(0)).mean().item()
     assert 0.85 < ratio < 1.15  # queries, keys and values of one input count as independent
 
 

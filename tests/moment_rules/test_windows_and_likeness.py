@@ -54,7 +54,7 @@ def test_windows_times_a_matrix_are_a_convolution() -> None:
     patches: Any = F.unfold(IMAGE, 2)
     found = (kernel.flatten(1) @ patches).reshape(1, 3, 3, 2)
     expected: Any = F.conv2d(IMAGE, kernel)
-    torch.testing.assert_close(found.mean, expected.mean)
+    torch.testing.assert_close(found.loc, expected.loc)
     torch.testing.assert_close(found.variance, expected.variance)
 
 
@@ -63,7 +63,7 @@ def test_unpooling_undoes_a_pool() -> None:
     found: Any = nn.MaxUnpool2d(2)(pooled, places, output_size=IMAGE.shape)
     kept = found.variance > 0
     assert kept.sum() == pooled.numel()
-    assert torch.equal(found.variance[kept], IMAGE.variance[kept]) and torch.equal(found.mean[kept], IMAGE.mean[kept])
+    assert torch.equal(found.variance[kept], IMAGE.variance[kept]) and torch.equal(found.loc[kept], IMAGE.loc[kept])
 
 
 LIKE: dict[str, tuple[Any, Function, tuple[int, ...]]] = {
@@ -79,12 +79,12 @@ def test_shape_and_type_of_another(name: str) -> None:
     """Of an uncertain one or a plain one; a plain input stays plain."""
     _, function, shape = LIKE[name]
     for other in (certain(*shape), uncertain(*shape)):
-        found, expected = function(IMAGE, other), function(IMAGE.mean, certain(*shape))
+        found, expected = function(IMAGE, other), function(IMAGE.loc, certain(*shape))
         assert isinstance(found, Gaussian) and found.mode == "taylor"
-        assert torch.equal(found.mean, expected) and found.dtype == expected.dtype
+        assert torch.equal(found.loc, expected) and found.dtype == expected.dtype
         assert torch.equal(found.variance, function(IMAGE.variance, certain(*shape)))
-    plain = function(IMAGE.mean, uncertain(*shape))
-    assert isinstance(plain, Tensor) and torch.equal(plain, function(IMAGE.mean, certain(*shape)))
+    plain = function(IMAGE.loc, uncertain(*shape))
+    assert isinstance(plain, Tensor) and torch.equal(plain, function(IMAGE.loc, certain(*shape)))
 
 
 def test_every_likeness_is_tried() -> None:
@@ -113,7 +113,7 @@ DESCRIBED: dict[Any, tuple[Any, ...]] = {
 @pytest.mark.parametrize("function", DESCRIBED, ids=lambda function: function.__name__)
 def test_what_only_describes_is_that_of_the_mean(function: Any) -> None:
     arguments = DESCRIBED[function]
-    found, expected = shapes.described(function)(IMAGE, *arguments), function(IMAGE.mean, *arguments)
+    found, expected = shapes.described(function)(IMAGE, *arguments), function(IMAGE.loc, *arguments)
     by_name = getattr(IMAGE, function.__name__) if hasattr(Tensor, function.__name__) else None
     for value in (found, *([by_name(*arguments)] if by_name is not None else [])):
         if not isinstance(expected, Tensor):
@@ -130,4 +130,4 @@ def test_every_describing_function_is_tried() -> None:
 
 def test_a_residual_of_zeros_changes_nothing() -> None:
     found: Any = IMAGE + torch.zeros_like(IMAGE)
-    assert torch.equal(found.mean, IMAGE.mean) and torch.equal(found.variance, IMAGE.variance)
+    assert torch.equal(found.loc, IMAGE.loc) and torch.equal(found.variance, IMAGE.variance)

@@ -157,23 +157,6 @@ def test_moments_of_a_plain_network_are_refused() -> None:
         bl.predict(nn.Linear(3, 4), torch.zeros(2, 3), likelihood=CLASSES, method="moments")
 
 
-class Pooled(nn.Module):
-    """Averages by the method that a Gaussian has not."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = bl.layers.Linear(3, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layer(x).mean(1, keepdim=True).expand(-1, 4)
-
-
-def test_moments_through_the_method_mean_say_what_to_write() -> None:
-    with pytest.raises(TypeError, match=r"calls `\.mean\(\.\.\.\)` .* write torch\.mean\(x, dim\)"):
-        bl.predict(Pooled(), torch.zeros(2, 3), likelihood=CLASSES, method="moments")
-    bl.predict(Pooled(), torch.zeros(2, 3), likelihood=CLASSES)
-
-
 @pytest.mark.parametrize("variance", [-1.0, float("nan"), float("inf"), torch.ones(2), "much"])
 def test_input_noise_must_be_a_variance_in_the_shape_of_an_example(variance: Any) -> None:
     with pytest.raises(ValueError, match=r"`input_variance` must be a finite number .* example \(3,\)"):

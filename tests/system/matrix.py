@@ -11,6 +11,7 @@ from bayeslim.export.moments import MomentsNetwork
 from bayeslim.gaussian import Gaussian
 from bayeslim.models.resnet import BasicBlock
 from bayeslim.posteriors import MeanField
+from export.networks import ByHand
 
 KINDS: dict[str, tuple[type[layers.BayesLayer], dict[str, Any], tuple[int, ...]]] = {
     "Linear": (layers.Linear, {}, (2, 4)),
@@ -59,7 +60,7 @@ def output(module: torch.nn.Module, x: Tensor, seed: int = 0) -> Tensor:
     """The output for given noise; of a Gaussian output the mean and variance, stacked."""
     torch.manual_seed(seed)
     result = module(x)
-    return torch.stack([result.mean, result.variance]) if isinstance(result, Gaussian) else result
+    return torch.stack([result.loc, result.variance]) if isinstance(result, Gaussian) else result
 
 
 class Moments(torch.nn.Module):
@@ -71,7 +72,7 @@ class Moments(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         result: Any = self.layer(x)
-        return torch.stack([result.mean, result.variance])
+        return torch.stack([result.loc, result.variance])
 
 
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -90,6 +91,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         ),
         (2, 1, 8, 8),
     ),
+    "by hand": (ByHand, (2, 3, 8, 8)),
     "lstm": (lambda: LastStep(nn.LSTM(3, 4, batch_first=True)), (2, 2, 3)),
     "gru": (lambda: LastStep(nn.GRU(3, 4, batch_first=True)), (2, 2, 3)),
 }

@@ -42,12 +42,12 @@ def test_gradients_stay_finite(kind: str, estimator: str, dtype: torch.dtype) ->
     module, x = layer(kind, estimator=ESTIMATORS[estimator]), example(kind)
     with torch.autocast("cpu", dtype):
         result: Any = module(x)
-        loss = result.mean.sum() + result.variance.sum() if isinstance(result, Gaussian) else result.sum()
+        loss = result.loc.sum() + result.variance.sum() if isinstance(result, Gaussian) else result.sum()
     (loss.float() + module.kl()).backward()
     for name, parameter in module.named_parameters():
         assert parameter.grad is not None and parameter.grad.dtype == torch.float32, name
         assert bool(parameter.grad.isfinite().all()), name
-    mean = result.mean if isinstance(result, Gaussian) else result
+    mean = result.loc if isinstance(result, Gaussian) else result
     assert mean.dtype == dtype
 
 

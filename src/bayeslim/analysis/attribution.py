@@ -185,7 +185,7 @@ def _explaining(
 
     def forward(inputs: Tensor) -> Tensor:
         output: Any = model(inputs)
-        return one_tensor(output.mean if isinstance(output, Gaussian) else output)
+        return one_tensor(output.loc if isinstance(output, Gaussian) else output)
 
     with evaluation_mode(model), using(model, mean_only if method == "mean" else moments), seeded(seed):
         yield forward, x, _classes(target, _outputs(forward, x))

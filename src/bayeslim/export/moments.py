@@ -42,4 +42,4 @@ class MomentsNetwork(nn.Module):
         """Mean and variance of the network's output."""
         output = self.model(x)
         assert isinstance(output, Gaussian)
-        return output.mean, output.variance
+        return output.loc, output.variance

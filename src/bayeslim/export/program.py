@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from bayeslim.export.plain import example_batch, mean_network
-from bayeslim.gaussian import mean_was_called
 from bayeslim.storage import write_atomically
 
 __all__ = ["captured", "export_program"]
@@ -70,18 +69,11 @@ def captured(module: nn.Module, x: Tensor, batch_axis: int = 0) -> torch.export.
             warnings.filterwarnings("ignore", r"The tensor attributes? self\.\S*_flat_weights", UserWarning)
             program = torch.export.export(module, (x,), dynamic_shapes=({batch_axis: batch},))
     except Exception as error:  # whatever the network's own code raises while it is traced
-        raise ValueError(_explained(error)) from error
+        raise ValueError(
+            f"the network cannot be captured as a graph with an open batch size ({type(error).__name__}: {error}): "
+            "avoid control flow that depends on values or on the batch size"
+        ) from error
     for graph in (part.graph for part in program.graph_module.modules() if isinstance(part, torch.fx.GraphModule)):
         for node in graph.nodes:
             node.meta.pop("stack_trace", None)  # absolute paths of source files
     return program
-
-
-def _explained(error: Exception) -> str:
-    """What to do about a network that cannot be traced."""
-    if (advice := mean_was_called(error)) is not None:
-        return f"{advice}, or export samples"
-    return (
-        f"the network cannot be captured as a graph with an open batch size ({type(error).__name__}: {error}): "
-        "avoid control flow that depends on values or on the batch size"
-    )

@@ -92,12 +92,12 @@ def _mehler(blocks: Tensor, std: Tensor, variance: Tensor, *slopes: Tensor) -> T
 def _rectifier(negative_slope: float, x: Gaussian) -> Expansion:
     """Closed form for `a x + (1 - a) max(x, 0)`, whose slope is a step."""
     found = leaky_relu(x, negative_slope)
-    z = (x.mean / _std(x.variance)).clamp(-40, 40)
+    z = (x.loc / _std(x.variance)).clamp(-40, 40)
     above = 0.5 * torch.erfc(-z / math.sqrt(2))
     density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
     # The slope jumps by 1 - a at t = -z, and He_{n-1} phi integrates to He_{n-2}(-z) phi(z) above it.
     jumps = [(1 - negative_slope) * density * h for h in _hermite(-z, ORDER - 1)]
-    return Expansion(found.mean, found.variance, [negative_slope + (1 - negative_slope) * above, *jumps])
+    return Expansion(found.loc, found.variance, [negative_slope + (1 - negative_slope) * above, *jumps])
 
 
 def _smooth(layer: nn.Module, x: Gaussian) -> Expansion:
@@ -112,7 +112,7 @@ def _smooth(layer: nn.Module, x: Gaussian) -> Expansion:
         for values in np.polynomial.hermite_e.hermegauss(NODES)
     )
     weights = weights / math.sqrt(2 * math.pi)
-    points = x.mean + nodes * std
+    points = x.loc + nodes * std
     values, slopes = _with_slope(layer, points)
     corner = _rectifier(0.0, x)
     mean = (weights * (values - jump * points.relu())).sum(0) + jump * corner.mean

@@ -59,12 +59,12 @@ class Categorical(Likelihood):
         """See `expectation`; `nll` for a plain output."""
         if not isinstance(output, GaussianOutput) or self.expectation == "sample":
             return super().expected_nll(output, y)
-        mean, variance = output.mean, output.variance
+        mean, variance = output.loc, output.variance
         if self.expectation == "probit":
             return self.nll(mean * torch.rsqrt(1 + math.pi / 8 * variance), y)
         if self.expectation == "gaussian":
             probabilities = softmax(output)
-            error = F.one_hot(y, mean.shape[-1]) - probabilities.mean
+            error = F.one_hot(y, mean.shape[-1]) - probabilities.loc
             spread = probabilities.variance.clamp_min(1e-3)
             return 0.5 * (spread.log() + error.square() / spread + math.log(2 * math.pi)).sum(-1)
         if self.expectation == "second-order":
@@ -158,8 +158,8 @@ class Bernoulli(Likelihood):
         """`E[softplus(f)] - y m` for Gaussian outputs, by quadrature; `nll` for a plain one."""
         if not isinstance(output, GaussianOutput):
             return self.nll(output, y)
-        y = aligned(y, output.mean).to(output.dtype)
-        return summed(_softplus(output).mean - y * output.mean, 1)
+        y = aligned(y, output.loc).to(output.dtype)
+        return summed(_softplus(output).loc - y * output.loc, 1)
 
     def conditional(self, output: Tensor) -> Conditional:
         """Probabilities `p`, variances `p (1 - p)`, binary entropies."""

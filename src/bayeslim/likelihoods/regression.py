@@ -87,7 +87,7 @@ class Gaussian(_Regression):
         if not isinstance(output, GaussianOutput):
             return self.nll(output, y)
         extra = 0.5 * output.variance * torch.exp(-2 * self.log_noise)
-        return self.nll(output.mean, y) + summed(extra, 1)
+        return self.nll(output.loc, y) + summed(extra, 1)
 
     def conditional(self, output: Tensor) -> Conditional:
         """Mean `f`, variance `noise^2`."""
@@ -96,8 +96,8 @@ class Gaussian(_Regression):
 
     def exact_moments(self, output: GaussianOutput) -> tuple[Tensor, Tensor, Tensor]:
         """The output's own moments and the noise."""
-        noise = torch.exp(2 * self.log_noise).expand_as(output.mean)
-        return output.mean, output.variance, noise
+        noise = torch.exp(2 * self.log_noise).expand_as(output.loc)
+        return output.loc, output.variance, noise
 
     def check_targets(self, y: Tensor, output_shape: torch.Size | None = None) -> Tensor:
         """Finite values in the shape of the output; (batch,) stands for (batch, 1)."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bayeslim.gaussian import Gaussian
 from bayeslim.moment_rules.arithmetic import mul, square
+from bayeslim.moment_rules.powers import power
 from bayeslim.moment_rules.rectified import rectified_moments
 
 __all__ = ["elementwise", "exp", "expm1", "glu", "leaky_relu", "pow", "relu"]
@@ -43,9 +44,9 @@ def leaky_relu(x: Gaussian, negative_slope: float = 0.01, inplace: bool = False)
         inplace: ignored; torch's own signature.
     """
     if x.mode == "taylor":
-        slope = torch.where(x.mean > 0, torch.ones_like(x.mean), negative_slope)
-        return Gaussian.of(x.mean * slope, x.variance * slope.square(), x.mode)
-    return Gaussian.of(*rectified_moments(x.mean, x.variance, negative_slope), x.mode)
+        slope = torch.where(x.loc > 0, torch.ones_like(x.loc), negative_slope)
+        return Gaussian.of(x.loc * slope, x.variance * slope.square(), x.mode)
+    return Gaussian.of(*rectified_moments(x.loc, x.variance, negative_slope), x.mode)
 
 
 def exp(x: Gaussian) -> Gaussian:
@@ -55,35 +56,37 @@ def exp(x: Gaussian) -> Gaussian:
         x: the input.
     """
     if x.mode == "taylor":
-        return Gaussian.of(x.mean.exp(), x.variance * (2 * x.mean).exp(), x.mode)
-    mean = torch.exp(x.mean + 0.5 * x.variance)
+        return Gaussian.of(x.loc.exp(), x.variance * (2 * x.loc).exp(), x.mode)
+    mean = torch.exp(x.loc + 0.5 * x.variance)
     return Gaussian.of(mean, x.variance.expm1() * mean.square(), x.mode)
 
 
 def expm1(x: Gaussian) -> Gaussian:
     """`e^x - 1`: see `exp`."""
     raised = exp(x)
-    return Gaussian.of(raised.mean - 1, raised.variance, x.mode)
+    return Gaussian.of(raised.loc - 1, raised.variance, x.mode)
 
 
 def pow(input: Gaussian, exponent: float) -> Gaussian:
     r"""Moments of `x^n` for whole `n` from 0 to 8, by a quadrature that is exact for polynomials of degree `2 n`.
 
-    In mode "taylor" `m^n` and `(n m^(n-1))^2 v`.
+    In mode "taylor" `m^n` and `(n m^(n-1))^2 v`. Roots and inverses, `x**0.5` and `x**-1`: see `powers.power`.
 
     Args:
         input: the input.
         exponent: `n`.
 
     Raises:
-        TypeError: for other exponents: roots and inverses of a Gaussian have no moments.
+        TypeError: for whole numbers above 8, and for uncertain exponents.
     """
+    if isinstance(exponent, int | float) and (exponent < 0 or exponent % 1):
+        return power(input, exponent)
     if exponent not in range(9):
         raise TypeError(
-            f"no moment rule for `pow` with exponent {exponent!r}: it takes whole numbers from 0 to 8; roots and "
-            "inverses of a Gaussian have no moments"
+            f"no moment rule for `pow` with exponent {exponent!r}: whole numbers may be up to 8; write it as "
+            "a product of powers"
         )
-    return square(input) if exponent == 2 else _power(input, int(exponent))
+    return square(input) if exponent == 2 else _whole_power(input, int(exponent))
 
 
 def glu(input: Gaussian, dim: int = -1) -> Gaussian:
@@ -112,11 +115,11 @@ def elementwise(function: Callable[..., Tensor], nodes: int = 16) -> Callable[..
 
     def rule(x: Gaussian, *args: Any, **kwargs: Any) -> Gaussian:
         if x.mode == "taylor":
-            tangent = torch.ones_like(x.mean)
-            pair: Any = torch.func.jvp(lambda m: function(m, *args, **kwargs), (x.mean,), (tangent,))
+            tangent = torch.ones_like(x.loc)
+            pair: Any = torch.func.jvp(lambda m: function(m, *args, **kwargs), (x.loc,), (tangent,))
             return Gaussian.of(pair[0], x.variance * pair[1].square(), x.mode)
         std = x.variance.clamp_min(torch.finfo(x.variance.dtype).tiny).sqrt()
-        points = [(w, function(x.mean + t * std, *args, **kwargs)) for t, w in pairs]
+        points = [(w, function(x.loc + t * std, *args, **kwargs)) for t, w in pairs]
         mean = torch.stack([weight * value for weight, value in points]).sum(0)
         spread = [weight * (value - mean).square() for weight, value in points]
         return Gaussian.of(mean, torch.stack(spread).sum(0), x.mode)
@@ -124,5 +127,5 @@ def elementwise(function: Callable[..., Tensor], nodes: int = 16) -> Callable[..
     return rule
 
 
-_power = elementwise(torch.pow)
+_whole_power = elementwise(torch.pow)
 _sigmoid = elementwise(torch.sigmoid)

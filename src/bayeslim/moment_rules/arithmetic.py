@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bayeslim.estimators import without_float16
 from bayeslim.gaussian import Gaussian
+from bayeslim.moment_rules.powers import power
 from bayeslim.posteriors.base import wide
 
 __all__ = [
@@ -73,33 +74,34 @@ def mul(input: Operand, other: Operand) -> Gaussian:
         return square(input)
     if not isinstance(other, Gaussian):  # one product instead of three
         assert isinstance(input, Gaussian)
-        return _result(input.mean * other, input.variance * other**2, input)
+        return _result(input.loc * other, input.variance * other**2, input)
     if not isinstance(input, Gaussian):
         return mul(other, input)
     return bilinear(torch.mul)(input, other)
 
 
-def div(input: Gaussian, other: Tensor | float, *, rounding_mode: None = None) -> Gaussian:
-    """`a / c` for a constant `c`. Exact.
+def div(input: Operand, other: Operand, *, rounding_mode: None = None) -> Gaussian:
+    """`a / c`: exact for a constant `c`; for an uncertain one `a` times the rule of `1 / c`, see `powers.power`.
 
     Raises:
-        TypeError: for an uncertain divisor, whose inverse has no moments.
+        TypeError: for a quotient that is rounded.
     """
-    if isinstance(other, Gaussian) or rounding_mode is not None:
-        raise TypeError(
-            "no moment rule for `div` by a Gaussian or with rounding: the inverse of a Gaussian has no mean"
-        )
-    return _result(input.mean / other, input.variance / other**2, input)
+    if rounding_mode is not None:
+        raise TypeError(f"no moment rule for `div` with rounding_mode={rounding_mode!r}: divide without it")
+    if isinstance(other, Gaussian):
+        return mul(input, power(other, -1))
+    assert isinstance(input, Gaussian)
+    return _result(input.loc / other, input.variance / other**2, input)
 
 
 def neg(input: Gaussian) -> Gaussian:
     """`-a`. Exact."""
-    return _result(-input.mean, input.variance, input)
+    return _result(-input.loc, input.variance, input)
 
 
 def square(input: Gaussian) -> Gaussian:
     """`x^2`: `mean = m^2 + v`, `variance = 2 v (2 m^2 + v)`, exact; in mode "taylor" `m^2` and `4 m^2 v`."""
-    squared = input.mean.square()
+    squared = input.loc.square()
     if input.mode == "taylor":
         return _result(squared, 4 * squared * input.variance, input)
     return _result(squared + input.variance, 2 * input.variance * (2 * squared + input.variance), input)
@@ -163,7 +165,7 @@ def bilinear(function: Callable[..., Tensor]) -> Callable[..., Gaussian]:
                 variance = f(wide(a.variance), squared(b))
             else:
                 spread = wide(b.variance)
-                variance = f(squared(a.mean), spread) + f(wide(a.variance), squared(b.mean) + spread)
+                variance = f(squared(a.loc), spread) + f(wide(a.variance), squared(b.loc) + spread)
         return _result(f(mean_of(a), mean_of(b)), variance, a, b)
 
     return rule
@@ -177,7 +179,7 @@ def mode_of(*values: Any) -> Any:
 
 def mean_of(value: Operand) -> Any:
     """The mean of a Gaussian; a certain value is its own."""
-    return value.mean if isinstance(value, Gaussian) else value
+    return value.loc if isinstance(value, Gaussian) else value
 
 
 def variance_of(value: Operand) -> Any:

@@ -37,7 +37,7 @@ def softmax(input: Gaussian, dim: int = -1, _stacklevel: int = 3, dtype: torch.d
         _stacklevel: ignored; torch's own signature.
         dtype: type of the result.
     """
-    p = input.mean.softmax(dim, dtype=dtype)
+    p = input.loc.softmax(dim, dtype=dtype)
     return Gaussian.of(p, p.square() * _log_softmax_variance(p, input.variance, dim), input.mode)
 
 
@@ -58,7 +58,7 @@ def log_softmax(input: Gaussian, dim: int = -1, _stacklevel: int = 3, dtype: tor
         _stacklevel: ignored; torch's own signature.
         dtype: type of the result.
     """
-    log_p = input.mean.log_softmax(dim, dtype=dtype)
+    log_p = input.loc.log_softmax(dim, dtype=dtype)
     return Gaussian.of(log_p, _log_softmax_variance(log_p.exp(), input.variance, dim), input.mode)
 
 
@@ -97,7 +97,7 @@ def scaled_dot_product_attention(
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = bilinear(torch.matmul)(query, torch.transpose(key, -2, -1)) * factor if _uncertain(query, key) else None
     plain = None if scores is not None else query @ key.transpose(-2, -1) * factor
-    mean = plain if scores is None else scores.mean
+    mean = plain if scores is None else scores.loc
     assert isinstance(mean, Tensor)
     if is_causal:
         attn_mask = torch.ones(mean.shape[-2:], dtype=torch.bool, device=mean.device).tril()
@@ -118,9 +118,9 @@ def scaled_dot_product_attention(
 
 def _mixed(weights: Gaussian, score_variance: Tensor, value: Tensor, value_variance: Tensor | None) -> Gaussian:
     """`sum_j a_j V_j` for weights `a` that sum to 1; see `scaled_dot_product_attention`."""
-    output = weights.mean @ value
+    output = weights.loc @ value
     with without_float16(output.device.type):
-        squared, values, mixed = wide(weights.mean).square(), wide(value), wide(output)
+        squared, values, mixed = wide(weights.loc).square(), wide(value), wide(output)
         spread = squared * score_variance
         # sum_j w_j (V_j - o)^2, expanded, so that no tensor of (length, source, outputs) is needed
         variance = spread @ values.square() - 2 * mixed * (spread @ values)

@@ -50,11 +50,11 @@ def clamp(input: Gaussian, min: Bound = None, max: Bound = None) -> Gaussian:
     if min is None and max is None:
         raise ValueError("`min` or `max` of `clamp` must be given: pass e.g. min=0.0")
     lower, upper = None if _is(min, -math.inf) else min, None if _is(max, math.inf) else max
-    value = torch.clamp(input.mean, min, max)
+    value = torch.clamp(input.loc, min, max)
     if input.mode == "taylor":
-        inside = value == input.mean
+        inside = value == input.loc
         return Gaussian.of(value, (input.variance * inside).expand_as(value), input.mode)
-    m, v = (part.expand_as(value) for part in (input.mean, input.variance))
+    m, v = (part.expand_as(value) for part in (input.loc, input.variance))
     if lower is None and upper is None:
         return Gaussian.of(m, v, input.mode)
     if upper is None or lower is None:
@@ -88,8 +88,8 @@ def relu6(input: Gaussian, inplace: bool = False) -> Gaussian:
 
 def hardsigmoid(input: Gaussian, inplace: bool = False) -> Gaussian:
     """`clamp(x + 3, 0, 6) / 6`: see `clamp`."""
-    raised = clamp(Gaussian.of(input.mean + 3, input.variance, input.mode), 0.0, 6.0)
-    return Gaussian.of(raised.mean / 6, raised.variance / 36, input.mode)
+    raised = clamp(Gaussian.of(input.loc + 3, input.variance, input.mode), 0.0, 6.0)
+    return Gaussian.of(raised.loc / 6, raised.variance / 36, input.mode)
 
 
 def abs(input: Gaussian) -> Gaussian:
@@ -98,8 +98,8 @@ def abs(input: Gaussian) -> Gaussian:
     `z = m / s`, `d` and `P` the standard normal density and distribution. In mode "taylor" `|m|` and `v`.
     """
     if input.mode == "taylor":
-        return Gaussian.of(input.mean.abs(), input.variance, input.mode)
-    return Gaussian.of(*rectified_moments(input.mean, input.variance, -1.0), input.mode)
+        return Gaussian.of(input.loc.abs(), input.variance, input.mode)
+    return Gaussian.of(*rectified_moments(input.loc, input.variance, -1.0), input.mode)
 
 
 def prelu(input: Gaussian, weight: Tensor) -> Gaussian:
@@ -114,7 +114,7 @@ def prelu(input: Gaussian, weight: Tensor) -> Gaussian:
     """
     if isinstance(weight, Gaussian):
         raise TypeError("no moment rule for `prelu` with an uncertain weight: keep it a plain parameter")
-    m, v = input.mean, input.variance
+    m, v = input.loc, input.variance
     slope = weight.reshape(-1, *[1] * (input.ndim - 2)) if input.ndim > 1 else weight
     if input.mode == "taylor":
         slope = torch.where(m > 0, torch.ones_like(m), slope)
@@ -136,7 +136,7 @@ def rrelu(
     """
     if training:
         raise TypeError("no moment rule for `rrelu` in training, where it draws its slopes: call model.eval()")
-    return prelu(input, input.mean.new_tensor((lower + upper) / 2))
+    return prelu(input, input.loc.new_tensor((lower + upper) / 2))
 
 
 def normal_at(z: Tensor) -> tuple[Tensor, Tensor]:

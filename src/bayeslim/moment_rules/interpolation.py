@@ -47,7 +47,7 @@ def interpolate(
         options = {**corners, "recompute_scale_factor": recompute, "antialias": antialias}
         return F.interpolate(x, size, scale_factor, mode, **options)
 
-    mean = resized(input.mean, size, scale_factor, recompute_scale_factor)
+    mean = resized(input.loc, size, scale_factor, recompute_scale_factor)
     if mode in ("nearest", "nearest-exact"):
         variance = resized(wide(input.variance), size, scale_factor, recompute_scale_factor)
         return Gaussian.of(mean, variance, input.mode)

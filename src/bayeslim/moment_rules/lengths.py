@@ -64,7 +64,7 @@ def _scaled(x: Gaussian, dims: tuple[int, ...], eps: float, smallest: float = 0.
     def average(value: Tensor) -> Tensor:
         return value.mean(dims, keepdim=True)
 
-    m, v = x.mean, x.variance
+    m, v = x.loc, x.variance
     if x.mode == "taylor":
         gain = torch.rsqrt((average(m.square()) + eps).clamp_min(smallest))
         return m * gain, v * gain.square()

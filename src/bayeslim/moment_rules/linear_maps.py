@@ -29,7 +29,7 @@ def weighted(function: Callable[..., Tensor]) -> Callable[..., Gaussian]:
 
     def rule(input: Any, weight: Any, bias: Any = None, *args: Any, **kwargs: Any) -> Gaussian:
         if isinstance(input, Gaussian) and not isinstance(weight, Gaussian) and not isinstance(bias, Gaussian):
-            mean = function(typed_as(weight, input.mean), weight, bias, *args, **kwargs)
+            mean = function(typed_as(weight, input.loc), weight, bias, *args, **kwargs)
             with without_float16(mean.device.type):
                 variance = function(wide(input.variance), wide(weight).square(), None, *args, **kwargs)
             return Gaussian.of(mean, variance, input.mode)
@@ -45,7 +45,7 @@ def weighted(function: Callable[..., Tensor]) -> Callable[..., Gaussian]:
 def sum(input: Gaussian, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Gaussian:
     """`sum x`: `mean = sum m`, `variance = sum v`."""
     return Gaussian.of(
-        torch.sum(input.mean, dim, keepdim, dtype=dtype),
+        torch.sum(input.loc, dim, keepdim, dtype=dtype),
         torch.sum(input.variance, dim, keepdim, dtype=dtype),
         input.mode,
     )
@@ -53,7 +53,7 @@ def sum(input: Gaussian, dim: Any = None, keepdim: bool = False, *, dtype: torch
 
 def mean(input: Gaussian, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Gaussian:
     """`(1/n) sum x`: `mean = (1/n) sum m`, `variance = (1/n^2) sum v`."""
-    average = torch.mean(input.mean, dim, keepdim, dtype=dtype)
+    average = torch.mean(input.loc, dim, keepdim, dtype=dtype)
     count = input.numel() // max(1, average.numel())
     return Gaussian.of(average, torch.mean(input.variance, dim, keepdim, dtype=dtype) / count, input.mode)
 

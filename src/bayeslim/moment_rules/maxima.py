@@ -52,7 +52,7 @@ def amax(input: Gaussian, dim: int | Sequence[int] = (), keepdim: bool = False) 
     kept = [axis for axis in range(input.ndim) if axis not in axes]
     order = (*kept, *sorted(axes))
     flat = input.map(lambda part: part.permute(order).flatten(len(kept)) if input.ndim else part.reshape(1))
-    place = flat.mean.argmax(-1, keepdim=True)
+    place = flat.loc.argmax(-1, keepdim=True)
     shape = [1 if axis in axes else size for axis, size in enumerate(input.shape)]
     return flat.map(lambda part: part.gather(-1, place).reshape(shape if keepdim else place.shape[:-1]))
 
@@ -86,7 +86,7 @@ def _reduced(function: Any, pair: Any, input: Any, dim: Any, keepdim: bool, othe
         return _larger(input, other, 1.0 if largest else -1.0)
     if dim is None:
         return (amax if largest else amin)(input)
-    _, places = function(input.mean.detach(), dim, keepdim=True)
+    _, places = function(input.loc.detach(), dim, keepdim=True)
     values = input.map(lambda part: part.gather(dim, places))
     if keepdim:
         return pair((values, places))

@@ -64,11 +64,11 @@ def batch_norm(
             "use a larger batch, or model.eval()"
         )
     mean = F.batch_norm(
-        typed_as(running_mean, input.mean), running_mean, running_var, weight, bias, training, momentum, eps
+        typed_as(running_mean, input.loc), running_mean, running_var, weight, bias, training, momentum, eps
     )
     if use_batch:
         others = [axis for axis in range(input.ndim) if axis != 1]
-        spread = input.mean.var(others, correction=0)
+        spread = input.loc.var(others, correction=0)
     else:
         assert running_var is not None
         spread = running_var
@@ -150,7 +150,7 @@ def instance_norm(
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     if running_mean is not None:  # torch moves them
-        F.instance_norm(input.mean.detach(), running_mean, running_var, momentum=momentum, eps=eps)
+        F.instance_norm(input.loc.detach(), running_mean, running_var, momentum=momentum, eps=eps)
     return group_norm(input, input.shape[1], weight, bias, eps)
 
 
@@ -170,7 +170,7 @@ def dropout(input: Gaussian, p: float = 0.5, training: bool = True, inplace: boo
         return input
     if p == 1:
         return input.map(torch.zeros_like)
-    return Gaussian.of(input.mean, (input.variance + p * input.mean.square()) / (1 - p), input.mode)
+    return Gaussian.of(input.loc, (input.variance + p * input.loc.square()) / (1 - p), input.mode)
 
 
 def alpha_dropout(input: Gaussian, p: float = 0.5, training: bool = False, inplace: bool = False) -> Gaussian:
@@ -191,8 +191,8 @@ def alpha_dropout(input: Gaussian, p: float = 0.5, training: bool = False, inpla
         raise ValueError(f"`p` of alpha dropout must lie between 0 and 1, got {p}: pass e.g. 0.1")
     c, q = -1.7580993408473766, 1 - p  # minus scale times alpha of SELU
     squared = 1 / (q + c**2 * q * p)
-    variance = squared * q * (input.variance + p * (input.mean - c).square())
-    return Gaussian.of(math.sqrt(squared) * q * input.mean, variance, input.mode)
+    variance = squared * q * (input.variance + p * (input.loc - c).square())
+    return Gaussian.of(math.sqrt(squared) * q * input.loc, variance, input.mode)
 
 
 def _normalised(x: Gaussian, dims: tuple[int, ...], eps: float) -> tuple[Tensor, Tensor]:
@@ -201,14 +201,14 @@ def _normalised(x: Gaussian, dims: tuple[int, ...], eps: float) -> tuple[Tensor,
     def total(value: Tensor) -> Tensor:
         return value.sum(dims, keepdim=True)
 
-    spread, centre = torch.var_mean(x.mean, dims, correction=0, keepdim=True)
+    spread, centre = torch.var_mean(x.loc, dims, correction=0, keepdim=True)
     if x.mode == "taylor":
         gain = torch.rsqrt(spread + eps)
-        return (x.mean - centre) * gain, x.variance * gain.square()
-    count: Any = x.mean.numel() // spread.numel()
+        return (x.loc - centre) * gain, x.variance * gain.square()
+    count: Any = x.loc.numel() // spread.numel()
     v = x.variance
     gain = torch.rsqrt(spread + v.mean(dims, keepdim=True) * (1 - 1 / count) + eps)
-    h = (x.mean - centre) * gain
+    h = (x.loc - centre) * gain
     # sum_j (delta_ij - (1 + h_i h_j) / d)^2 v_j, expanded, so that no d x d matrix is needed
     cross = total(v) + 2 * h * total(h * v) + h.square() * total(h.square() * v)
     variance = v * (1 - 2 * (1 + h.square()) / count) + cross / count**2

@@ -37,10 +37,10 @@ def max_pool(function: Callable[..., Any], dimensions: int) -> Callable[..., Any
     adaptive = "adaptive" in function.__name__
 
     def rule(input: Gaussian, *args: Any, return_indices: bool = False, **kwargs: Any) -> Any:
-        _, indices = function(input.mean.detach(), *args, **kwargs, return_indices=True)
+        _, indices = function(input.loc.detach(), *args, **kwargs, return_indices=True)
         extents = tuple(input.shape[-dimensions:])
         window = None if adaptive else _window(dimensions, *args, **kwargs)
-        mean, variance = cast(Any, applied(_Chosen, input.mean, input.variance, indices, extents, window))
+        mean, variance = cast(Any, applied(_Chosen, input.loc, input.variance, indices, extents, window))
         result = Gaussian.of(mean, variance, input.mode)
         return (result, indices) if return_indices else result
 
@@ -87,14 +87,14 @@ def avg_pool(dimensions: int) -> Callable[..., Gaussian]:
         def average(x: Tensor) -> Tensor:
             return _AVG_POOL[dimensions](x, *options, count_include_pad, *divisor)
 
-        ones = input.mean.new_ones(1, *input.shape[-dimensions:])
+        ones = input.loc.new_ones(1, *input.shape[-dimensions:])
         if dimensions == 1:  # the only one without divisor_override
             flat = [(1, *(part if isinstance(part, tuple | list) else (part,))) for part in options[:2]]
             total = _AVG_POOL[2](ones[None], *flat, (0, *_tuple(padding, 1)), ceil_mode, True, 1)[0]
         else:
             total = _AVG_POOL[dimensions](ones, *options, True, 1)
         coefficient = average(ones) / total
-        return Gaussian.of(average(input.mean), average(input.variance) * coefficient[0], input.mode)
+        return Gaussian.of(average(input.loc), average(input.variance) * coefficient[0], input.mode)
 
     return rule
 
@@ -110,7 +110,7 @@ def adaptive_avg_pool(dimensions: int) -> Callable[..., Gaussian]:
 
     def rule(input: Gaussian, output_size: Any) -> Gaussian:
         pool = _ADAPTIVE_AVG_POOL[dimensions]
-        mean = pool(input.mean, output_size)
+        mean = pool(input.loc, output_size)
         sizes = torch.ones((), dtype=mean.dtype, device=mean.device)
         for extent, out in zip(input.shape[-dimensions:], mean.shape[-dimensions:], strict=True):
             place = torch.arange(out, device=mean.device)

@@ -27,7 +27,7 @@ def moved(function: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def rule(x: Gaussian, *args: Any, **kwargs: Any) -> Any:
-        mean, variance = function(x.mean, *args, **kwargs), function(x.variance, *args, **kwargs)
+        mean, variance = function(x.loc, *args, **kwargs), function(x.variance, *args, **kwargs)
         if isinstance(mean, Tensor):
             return Gaussian.of(mean, variance, x.mode)
         return tuple(Gaussian.of(m, v, x.mode) for m, v in zip(mean, variance, strict=True))
@@ -68,14 +68,14 @@ def masked_fill(input: Any, mask: Tensor, value: Any) -> Gaussian:
     """
     if isinstance(value, Gaussian):
         return where(mask, value, input)
-    return Gaussian.of(input.mean.masked_fill(mask, value), input.variance.masked_fill(mask, 0), input.mode)
+    return Gaussian.of(input.loc.masked_fill(mask, value), input.variance.masked_fill(mask, 0), input.mode)
 
 
 def index_fill(input: Gaussian, dim: int, index: Tensor, value: Any) -> Gaussian:
     """A certain value at some places of an axis: variance 0 there. Exact."""
     if isinstance(value, Gaussian):
         raise TypeError("no moment rule for `index_fill` with an uncertain value: use torch.where")
-    mean, variance = (part.index_fill(dim, index, fill) for part, fill in ((input.mean, value), (input.variance, 0)))
+    mean, variance = (part.index_fill(dim, index, fill) for part, fill in ((input.loc, value), (input.variance, 0)))
     return Gaussian.of(mean, variance, input.mode)
 
 
@@ -99,7 +99,7 @@ def described(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make the rule of a function that asks for the shape, type or device of its input only: it gets the mean."""
 
     def rule(input: Gaussian, *args: Any, **kwargs: Any) -> Any:
-        return function(input.mean, *args, **kwargs)
+        return function(input.loc, *args, **kwargs)
 
     return rule
 
@@ -118,7 +118,7 @@ def pad(input: Gaussian, pad: Sequence[int], mode: str = "constant", value: floa
             "'circular', since reflected and replicated borders repeat inputs, whose correlation would be lost"
         )
     zeros = {} if mode == "circular" else {"value": 0.0}
-    mean = F.pad(input.mean, pad, mode, value)
+    mean = F.pad(input.loc, pad, mode, value)
     return Gaussian.of(mean, F.pad(input.variance, pad, mode, **zeros), input.mode)
 
 
@@ -130,6 +130,6 @@ def _pairs(amounts: Sequence[int]) -> list[tuple[int, int]]:
 def _joined(join: Callable[..., Tensor], parts: Sequence[Any], dim: int) -> Any:
     if not any(isinstance(part, Gaussian) for part in parts):
         return join(list(parts), dim)
-    means = [part.mean if isinstance(part, Gaussian) else part for part in parts]
+    means = [part.loc if isinstance(part, Gaussian) else part for part in parts]
     variances = [part.variance if isinstance(part, Gaussian) else torch.zeros_like(part) for part in parts]
     return Gaussian.of(join(means, dim), join(variances, dim), mode_of(*parts))

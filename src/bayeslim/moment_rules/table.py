@@ -19,7 +19,9 @@ from bayeslim.moment_rules import (
     maxima,
     norms,
     pooling,
+    powers,
     shapes,
+    spread,
 )
 
 __all__: list[str] = []
@@ -85,6 +87,10 @@ MOMENT_RULES.update(
         torch.einsum: linear_maps.einsum,
         torch.sum: linear_maps.sum,
         torch.mean: linear_maps.mean,
+        torch.var: spread.var,
+        torch.std: spread.std,
+        torch.var_mean: spread.var_mean,
+        torch.std_mean: spread.std_mean,
         **{
             function: linear_maps.weighted(function)
             for function in (
@@ -112,6 +118,9 @@ MOMENT_RULES.update(
         torch.exp: activations.exp,
         torch.expm1: activations.expm1,
         torch.pow: activations.pow,
+        torch.sqrt: lambda x: powers.power(x, 0.5),
+        torch.rsqrt: lambda x: powers.power(x, -0.5),
+        torch.reciprocal: lambda x: powers.power(x, -1),
         F.glu: activations.glu,
         torch.clamp: clipped.clamp,
         torch.clip: clipped.clamp,

@@ -24,7 +24,7 @@ from bayeslim.estimators import (
     taylor_moments,
 )
 from bayeslim.evaluation_mode import evaluation_mode
-from bayeslim.gaussian import Gaussian, mean_was_called
+from bayeslim.gaussian import Gaussian
 from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
 from bayeslim.memory import keep_freed_memory
@@ -142,7 +142,9 @@ def predict(
             except torch.OutOfMemoryError:
                 raise
             except TypeError as error:
-                raise _explained(error, method) from error
+                if "required positional argument" not in str(error):
+                    raise
+                raise TypeError(f"{error}; {ONE_INPUT}") from error
             except RuntimeError as error:
                 raise refusal(batch, error) from error
             kept = parts[-1].samples
@@ -170,12 +172,12 @@ def predict_batch(
                 f"method={method!r} needs something uncertain: a Bayesian layer, or `input_variance`; "
                 "for a plain pass use method='mean'"
             )
-        per_example(output.mean)
+        per_example(output.loc)
         exact = likelihood.exact_moments(output)
         if exact is not None:
             return _from_moments(likelihood, *exact)
         for chunk in _chunks(samples, OUTPUTS_AT_ONCE // output.numel()):
-            stream.add(output.mean + output.std * normals((chunk, *output.shape), output.mean))
+            stream.add(output.loc + output.scale * normals((chunk, *output.shape), output.loc))
     elif method == "mean" or not (isinstance(x, Gaussian) or has_posterior(model)):
         stream.add(per_example(model(certain(x)))[None])
     else:
@@ -210,14 +212,6 @@ def certain(x: Tensor | Gaussian) -> Tensor:
     if isinstance(x, Gaussian):
         raise ValueError("`input_variance` does not go with snapshots: predict from a network instead")
     return x
-
-
-def _explained(error: TypeError, method: Method) -> TypeError:
-    """What to do about a network with several inputs, or whose code a `Gaussian` cannot follow."""
-    if "required positional argument" in str(error):
-        return TypeError(f"{error}; {ONE_INPUT}")
-    advice = mean_was_called(error) if method in ("moments", "taylor") else None
-    return error if advice is None else TypeError(f"{advice}, or predict by sampling")
 
 
 def _chunks(samples: int, most: int) -> Iterator[int]:

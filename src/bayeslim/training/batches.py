@@ -110,7 +110,7 @@ class Batches:
                 output = self.model(x.to(device_of(self.model)))
         except (RuntimeError, TypeError, IndexError, ValueError) as error:
             raise refusal(x, error) from error
-        self.output_shape = per_example(output.mean if isinstance(output, Gaussian) else output).shape
+        self.output_shape = per_example(output.loc if isinstance(output, Gaussian) else output).shape
 
 
 def _in_turn(loader: DataLoader[Any]) -> Iterator[Any]:

@@ -120,7 +120,7 @@ def _draws(model: nn.Module, x: Tensor, samples: int, precision: str) -> Iterato
         with precise(x.device, precision):
             output = model(x)
         if isinstance(output, Gaussian):
-            mean, std = output.mean.float(), output.variance.float().clamp_min(0).sqrt()
+            mean, std = output.loc.float(), output.variance.float().clamp_min(0).sqrt()
             yield from (mean + std * torch.randn_like(mean) for _ in range(samples - number))
             return
         yield output
