@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from bayeslim.gaussian import MOMENT_RULES, Gaussian
 from bayeslim.moment_rules import shapes, table
+from bayeslim.select import Select
 from contracts.members import over
 from moment_rules.monte_carlo import Function, certain, uncertain
 
@@ -178,3 +179,9 @@ def test_the_rules_of_lists_leave_plain_tensors_plain() -> None:
     parts = [certain(2, 3), certain(2, 3, seed=1)]
     assert torch.equal(shapes.cat(parts, -1), torch.cat(parts, -1))
     assert torch.equal(shapes.stack(parts), torch.stack(parts))
+
+
+def test_selected_channels_keep_the_mode() -> None:
+    x = uncertain(2, 3, mode="taylor")
+    found = Select.of(torch.tensor([2, 0]))(x)
+    assert found.mode == "taylor" and torch.equal(found.variance, x.variance[:, [2, 0]])
