@@ -44,6 +44,8 @@ ORDER = [
     "kl",
     "selectors",
     "surgery",
+    "converters",
+    "conversion_report",
     "convert",
     "collapse",
     "moped",

@@ -22,6 +22,7 @@ from bayeslim import schedules as schedules
 from bayeslim import selectors as selectors
 from bayeslim.analysis import refresh_batchnorm_ as refresh_batchnorm_
 from bayeslim.collapse import collapse_ as collapse_
+from bayeslim.conversion_report import conversion_report as conversion_report
 from bayeslim.convert import bayesianize_ as bayesianize_
 from bayeslim.estimators import flipout as flipout
 from bayeslim.estimators import local_reparam as local_reparam

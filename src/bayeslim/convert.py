@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from bayeslim import layers
+from bayeslim.conversion_report import refuse_lazy, warn_of_passed_by
+from bayeslim.converters import CONVERTERS, kind_of
 from bayeslim.estimators import local_reparam
 from bayeslim.inference_mode import making_normal_tensors
 from bayeslim.network_argument import check_network
@@ -19,21 +20,6 @@ from bayeslim.priors.base import Prior, PriorFactory
 from bayeslim.surgery import nested_tensors_, replaced, sources, topmost, with_hooks
 
 __all__ = ["CONVERTERS", "bayesianize_"]
-
-CONVERTERS: dict[type[nn.Module], Callable[..., nn.Module]] = {
-    nn.Linear: layers.Linear.from_torch,
-    nn.Conv1d: layers.Conv1d.from_torch,
-    nn.Conv2d: layers.Conv2d.from_torch,
-    nn.Conv3d: layers.Conv3d.from_torch,
-    nn.ConvTranspose1d: layers.ConvTranspose1d.from_torch,
-    nn.ConvTranspose2d: layers.ConvTranspose2d.from_torch,
-    nn.ConvTranspose3d: layers.ConvTranspose3d.from_torch,
-    nn.Embedding: layers.Embedding.from_torch,
-    nn.LSTM: layers.LSTM.from_torch,
-    nn.GRU: layers.GRU.from_torch,
-    nn.MultiheadAttention: layers.MultiheadAttention.from_torch,
-}
-"""The exact torch type of a layer -> what builds its Bayesian counterpart."""
 
 
 @making_normal_tensors
@@ -57,6 +43,9 @@ def bayesianize_(
     that would pass them by). An `nn.TransformerEncoder` around them no longer packs padded batches into nested
     tensors, so its outputs at padded positions are numbers instead of zeros, as in training.
 
+    Layers of types that it does not know, subclasses of the known ones among them, stay plain. A `UserWarning` names
+    those that are trained and that `where` accepts; `bl.conversion_report(model)` lists every layer.
+
     Args:
         model: any module; changed in place.
         posterior: builds the posterior around a weight.
@@ -64,7 +53,8 @@ def bayesianize_(
         estimator: how the layers use their posterior.
         bias_posterior: builds a posterior around a bias; None keeps biases point estimates.
         bias_prior: prior over the biases; the weights' prior when None.
-        where: keeps a layer as it is where this returns False for (name, module).
+        where: keeps a layer as it is where this returns False for (name, module), and says of a layer that cannot
+            be converted that this is known.
         overrides: other choices for some layers, e.g. `{"head": {"prior": Normal(0, 0.1)}}`.
 
     Returns:
@@ -98,16 +88,23 @@ def bayesianize_(
         options[id(module)] = options.get(id(module), common) | dict((overrides or {}).get(name, {}))
     converted: dict[int, nn.Module] = {}
     shared: dict[int, tuple[Any, ...]] = {}
-    for _, module in matched:
+    for name, module in matched:
         if id(module) not in converted:
-            converted[id(module)] = _converted(module, options[id(module)], shared)
+            converted[id(module)] = layer = _converted(module, options[id(module)], shared)
+            for part in layer.modules():
+                if isinstance(part, Posterior) and not part.used_at:
+                    part.used_at = name
     around = [module for module in model.modules() if any(id(part) in converted for part in module.modules())]
     encoders = {id(module): module for module in around if type(module) is nn.TransformerEncoderLayer}
     for module in around:
         if isinstance(module, nn.TransformerEncoder):
             nested_tensors_(module, allowed=False)
     model = replaced(model, converted)
-    return replaced(model, {key: with_hooks(layers.TransformerEncoderLayer(old), old) for key, old in encoders.items()})
+    model = replaced(
+        model, {key: with_hooks(layers.TransformerEncoderLayer(old), old) for key, old in encoders.items()}
+    )
+    warn_of_passed_by(model, where)
+    return model
 
 
 def _check_arguments(model: Any, where: Any, overrides: Any, options: Mapping[str, Any]) -> None:
@@ -133,13 +130,9 @@ def _matched(model: nn.Module, where: Callable[[str, nn.Module], bool]) -> list[
     """The layers to convert, refused where that would lose something."""
 
     def wanted(name: str, module: nn.Module) -> bool:
-        # A parametrised layer is of a class made on the fly, below the one it was.
-        kind = type(module).__mro__[1] if parametrize.is_parametrized(module) else type(module)
-        return kind in CONVERTERS and where(name, module)
+        return kind_of(module) in CONVERTERS and where(name, module)
 
-    for name, parameter in model.named_parameters():
-        if is_lazy(parameter):
-            raise ValueError(f"{name} has no shape yet: run one batch through the network before converting it")
+    refuse_lazy(model)
     matched = topmost(model, wanted)
     kinds = {type(module) for module in model.modules()}
     if not matched and not kinds & CONVERTERS.keys() and any(issubclass(kind, layers.BayesLayer) for kind in kinds):

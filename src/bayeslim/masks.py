@@ -45,7 +45,7 @@ class Masked(Posterior):
             )
         super().__init__()
         self.posterior = posterior
-        self.max_alpha = posterior.max_alpha
+        self.max_alpha, self.used_at = posterior.max_alpha, posterior.used_at
         self.register_buffer("mask", mask.detach().to(posterior.mean().dtype).clone())
 
     def mean(self) -> Tensor:

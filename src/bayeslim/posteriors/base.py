@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from bayeslim.ops import Op
 
@@ -27,12 +28,21 @@ __all__ = [
 
 
 class NotATensor(TypeError):
-    """A tensor's method, operator or function asked of a posterior."""
+    """A tensor's method, operator or function asked of a posterior.
 
-    def __init__(self, refusal: str) -> None:
+    Args:
+        refusal: what was asked of which posterior.
+        layer: the path of the layer that the posterior belongs to, where it is known.
+    """
+
+    def __init__(self, refusal: str, layer: str = "") -> None:
+        found = layer and (
+            f". It is the weight of layer {layer!r}, used outside the layer's own forward: leave such layers out, e.g. "
+            f"bl.bayesianize_(net, where=lambda name, module: not name.endswith({layer.rpartition('.')[2]!r}))"
+        )
         super().__init__(
             f"{refusal}: the weight of a Bayesian layer is a distribution, not a tensor; use its `.mean()`, or "
-            "`.rsample()` for a draw"
+            f"`.rsample()` for a draw{found}"
         )
 
 
@@ -55,6 +65,8 @@ class Posterior(nn.Module, ABC):
     """Names of the parameters that set the spread; they never see weight decay."""
     max_alpha: float = math.inf
     """Upper bound of `variance / mean^2` that this posterior guarantees."""
+    used_at: str = ""
+    """The path of the first layer that `bayesianize_` gave it to, for error messages."""
 
     @abstractmethod
     def mean(self) -> Tensor:
@@ -144,14 +156,18 @@ class Posterior(nn.Module, ABC):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Refuse: a posterior where a torch function takes a tensor."""
-        raise NotATensor(f"`{getattr(func, '__name__', func)}` takes no {cls.__name__}")
+        given = (leaf.used_at for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Posterior))
+        raise NotATensor(f"`{getattr(func, '__name__', func)}` takes no {cls.__name__}", next(given, ""))
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
-        raise NotATensor(f"a {type(self).__name__} cannot be computed with")
+        raise NotATensor(f"a {type(self).__name__} cannot be computed with", self.used_at)
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
     __truediv__ = __rtruediv__ = __matmul__ = __rmatmul__ = __pow__ = __neg__ = _refuse
-    t = transpose = view = reshape = norm = _refuse  # by name: a `__getattr__` would be asked for every parameter
+    # By name: a `__getattr__` would be asked for every parameter.
+    t = transpose = permute = view = reshape = flatten = squeeze = unsqueeze = expand = chunk = split = size = _refuse
+    __getitem__ = norm = _refuse
+    T = property(_refuse)
 
 
 Value = TypeVar("Value", float, Tensor)

@@ -13,6 +13,7 @@ from bayeslim.counts import check_counts, check_num_data
 from bayeslim.joint_draw import kl_alongside
 from bayeslim.kl import named_posteriors, normal_priors, summed_kl
 from bayeslim.likelihoods.base import Likelihood
+from bayeslim.optim.scale_decay import watch_optimizer
 
 __all__ = ["KLScaling", "Nelbo", "check_kl_scaling", "nelbo"]
 
@@ -80,6 +81,8 @@ def nelbo(
     off = isinstance(beta, float | int) and beta == 0
     if not (with_kl or off):
         raise ValueError(f"`with_kl` may be False for `beta=0.0` alone, got {beta}: the loss needs the KL")
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        watch_optimizer(model)
     # A compiler joins the passes by itself; on CUDA our kernels are faster than what it makes.
     apart = off or (torch.compiler.is_compiling() and not x.is_cuda)
     pairs = named_posteriors(model) if with_kl else []

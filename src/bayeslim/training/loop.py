@@ -22,6 +22,7 @@ from bayeslim.estimators import mean_only
 from bayeslim.inference_mode import check_trainable
 from bayeslim.likelihoods.base import Likelihood, likelihood_of, remember_likelihood_
 from bayeslim.optim.param_groups import merged, param_groups
+from bayeslim.optim.scale_decay import warn_of_decay
 from bayeslim.optim.spike_slab import pruner_of
 from bayeslim.predictive.evaluate import evaluate
 from bayeslim.predictive.inputs import device_of
@@ -194,6 +195,7 @@ def fit(
         ranks=ranks,
     )
     check_sampler(stepper.optimizer, batches.num_data)
+    warn_of_decay(stepper.optimizer, model, likelihood, stacklevel=2)
     folder = None if checkpoint is None else Path(checkpoint)
     judged = None if patience is None else validation_samples
     own = {"accumulate": accumulate, "pretrain_epochs": pretrain_epochs, "validation_samples": judged}
