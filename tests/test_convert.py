@@ -61,7 +61,8 @@ def test_only_exact_types_are_converted() -> None:
     class Custom(nn.Linear):
         """Its forward may do anything, so it is left alone."""
 
-    model = bayesianize_(nn.Sequential(Custom(2, 2), nn.Linear(2, 4)))
+    with pytest.warns(UserWarning, match=r"stayed plain, Custom \(1, e\.g\. '0'\)"):
+        model = bayesianize_(nn.Sequential(Custom(2, 2), nn.Linear(2, 4)))
     assert isinstance(model, nn.Sequential)
     assert [type(child) for child in model] == [Custom, layers.Linear]
 

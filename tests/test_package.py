@@ -26,7 +26,7 @@ def test_every_name_loads(name: str) -> None:
     assert getattr(bl, name) is not None
 
 
-SHADOWED = ["kl", "using", "moped"]
+SHADOWED = ["kl", "using", "moped", "conversion_report"]
 
 
 @pytest.mark.parametrize("name", SHADOWED)

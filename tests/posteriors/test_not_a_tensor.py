@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from bayeslim import weight_sample
+from bayeslim import bayesianize_, prune_, weight_sample
 from bayeslim.layers import Linear
 from bayeslim.masks import Masked
 from bayeslim.posteriors import MeanField, Posterior
@@ -27,6 +27,10 @@ USES: dict[str, Callable[[Any], Any]] = {
     "norm": lambda q: q.norm(),
     "view": lambda q: q.view(-1),
     "transpose": lambda q: q.transpose(0, 1),
+    "T": lambda q: q.T,
+    "squeeze": lambda q: q.squeeze(1),
+    "size": lambda q: q.size(0),
+    "index": lambda q: q[0],
     "weight @ x": lambda q: q @ X,
     "x @ weight": lambda q: X @ q,
     "x * weight": lambda q: X * q,
@@ -62,6 +66,50 @@ def test_shape_type_and_device_are_those_of_the_mean(name: str) -> None:
 def test_what_only_a_tensor_can_is_refused_with_advice(name: str, use: str) -> None:
     with pytest.raises(NotATensor, match=ADVICE):
         USES[use](every(name))
+
+
+class Functional(nn.Module):
+    """Uses the weights of its layers by itself, in the ways of DeBERTa-v2, BEiT and Mamba."""
+
+    def __init__(self, use: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.block = nn.ModuleDict({"q_proj": nn.Linear(3, 3), "out": nn.Linear(3, 3)})
+        self.use = use
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.use(cast(Any, self.block["q_proj"]).weight) + self.block["out"](x)
+
+
+@over("use", ["t", "T", "index", "x @ weight", "F.linear"])
+def test_the_layer_whose_weight_the_network_uses_itself_is_named(use: str) -> None:
+    """Also in a copy, and where the weight has been pruned; doing what the message says helps."""
+    network = bayesianize_(Functional(USES[use]))
+    pruned = copy.deepcopy(network)
+    prune_(pruned, amount=0.1)
+    advice = r"layer 'block\.q_proj', used outside .* where=lambda name, module: not name\.endswith\('q_proj'\)"
+    for model in (network, copy.deepcopy(network), pruned):
+        with pytest.raises(NotATensor, match=rf"{ADVICE}\. It is the weight of {advice}"):
+            model(X)
+    assert bayesianize_(Functional(USES[use]), where=lambda name, module: not name.endswith("q_proj"))(X).shape == (
+        3,
+        3,
+    )
+
+
+def test_a_tied_weight_is_named_by_its_first_layer_and_attention_as_a_whole() -> None:
+    network = nn.ModuleDict(
+        {"table": nn.Embedding(3, 3), "head": nn.Linear(3, 3), "attention": nn.MultiheadAttention(3, 1)}
+    )
+    cast(Any, network["head"]).weight = network["table"].weight
+    mixed: Any = bayesianize_(network)
+    for weight, path in ((mixed["head"].weight, "table"), (mixed["attention"].out_proj.weight, "attention")):
+        with pytest.raises(NotATensor, match=f"It is the weight of layer '{path}'"):
+            F.linear(X, weight)
+
+
+def test_a_layer_of_its_own_has_no_path() -> None:
+    with pytest.raises(NotATensor, match=rf"{ADVICE}$"):
+        F.linear(X, cast(Any, bayesianize_(nn.Linear(3, 3))).weight)
 
 
 def test_other_names_are_missing_as_in_any_module() -> None:
