@@ -81,11 +81,11 @@ def nelbo(
     off = isinstance(beta, float | int) and beta == 0
     if not (with_kl or off):
         raise ValueError(f"`with_kl` may be False for `beta=0.0` alone, got {beta}: the loss needs the KL")
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        watch_optimizer(model)
     # A compiler joins the passes by itself; on CUDA our kernels are faster than what it makes.
     apart = off or (torch.compiler.is_compiling() and not x.is_cuda)
     pairs = named_posteriors(model) if with_kl else []
+    if pairs and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        watch_optimizer(model)
     if apart:  # and in no context, which a compiler could not leave where it gives up on a network's code
         known: dict[object, Tensor] = {}
         nll = _mean_nll(model, x, y, likelihood, samples)
