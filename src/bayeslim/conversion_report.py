@@ -118,7 +118,7 @@ def warn_of_passed_by(model: nn.Module, where: Callable[[str, nn.Module], bool])
         if row.passed_by and _accepted(where, row.path, model.get_submodule(row.path)):
             kinds.setdefault(row.kind, []).append(row.path)
     if kinds:
-        listed = ", ".join(f"{kind} ({len(paths)}, e.g. {visible(paths[0])!r})" for kind, paths in kinds.items())
+        listed = ", ".join(f"{kind} ({len(paths)}, e.g. {paths[0]!r})" for kind, paths in kinds.items())
         warnings.warn(
             f"{report.share:.1%} of the weights of `model` have a posterior: layers of types that bayesianize_ does "
             f"not know stayed plain, {listed}. bl.conversion_report(model) lists them; leave them out by `where` if "

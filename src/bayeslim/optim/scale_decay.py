@@ -19,12 +19,12 @@ __all__ = ["never_decayed", "warn_of_decay", "watch_optimizer"]
 
 LOOKS = 10
 """Steps of optimisers after which a network is no longer waited for: some losses are never minimised."""
-_known: WeakSet[nn.Module] = WeakSet()
-"""Networks whose optimiser has been looked at, or is waited for."""
-_waiting: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
-"""Networks whose optimiser has not made a step yet, with the looks that are left."""
+_known: WeakSet[Posterior] = WeakSet()
+"""Posteriors whose optimiser has been looked at, or is waited for."""
+_waiting: WeakKeyDictionary[Posterior, tuple[int, dict[int, str]]] = WeakKeyDictionary()
+"""Posteriors that wait for their optimiser's first step: the looks that are left, `never_decayed` of the network."""
 _hooks: list[RemovableHandle] = []
-"""The hook on all optimisers, while a network waits."""
+"""The hook on all optimisers, while a posterior waits."""
 
 
 def never_decayed(model: nn.Module) -> dict[int, str]:
@@ -49,40 +49,30 @@ def never_decayed(model: nn.Module) -> dict[int, str]:
     return found
 
 
-def warn_of_decay(optimizer: torch.optim.Optimizer, *parts: nn.Module, stacklevel: int) -> bool:
-    """Warn if `optimizer` decays spreads of the parts; return whether it holds any.
+def warn_of_decay(optimizer: torch.optim.Optimizer, *parts: nn.Module) -> None:
+    """Warn, on behalf of who called the function that calls this one, if `optimizer` decays spreads of the parts.
 
     Args:
         optimizer: any torch optimiser, whether its decay is decoupled or part of the gradient.
         *parts: the network, and the likelihood.
-        stacklevel: of the warning, where 1 is the function that calls this one.
     """
-    _known.update(parts)
-    names = {key: name for part in parts for key, name in never_decayed(part).items()}
-    groups = [([id(p) for p in group["params"]], group.get("weight_decay", 0)) for group in optimizer.param_groups]
-    decayed = [names[key] for keys, decay in groups if decay for key in keys if key in names]
-    if decayed:
-        warnings.warn(
-            f"{type(optimizer).__name__} decays the spreads of the network, {len(decayed)} parameters (e.g. "
-            f"{decayed[0]!r}): weight decay pulls every log-scale to 0, a standard deviation of 1. Make the optimiser "
-            "from bl.param_groups(model), or bl.param_groups(model, groups) where you have groups already",
-            stacklevel=stacklevel + 1,
-        )
-    return any(key in names for keys, _ in groups for key in keys)
+    _known.update(module for part in parts for module in part.modules() if isinstance(module, Posterior))
+    _warn(optimizer, {key: name for part in parts for key, name in never_decayed(part).items()})
 
 
-def watch_optimizer(model: nn.Module) -> None:
+def watch_optimizer(model: nn.Module, first: Posterior) -> None:
     """Look at the optimiser that trains `model` when it makes its first step, and warn if it decays spreads.
 
-    A loss does not know its optimiser. Until one that holds parameters of `model` has made a step, or any have made
-    ten, torch calls a hook of ours before the steps of all; after that nothing is left of it.
+    A loss does not know its optimiser. Until one that holds spreads of `model` makes a step, or any have made ten,
+    torch calls a hook of ours before the steps of all; after that nothing is left of it.
 
     Args:
         model: a network whose loss is computed for training.
+        first: a posterior of it, by which it is known again; `model` may be wrapped anew for every loss.
     """
-    if model not in _known:
-        _known.add(model)
-        _waiting[model] = LOOKS
+    if first not in _known:
+        _known.add(first)
+        _waiting[first] = LOOKS, never_decayed(model)
         if not _hooks:
             _hooks.append(register_optimizer_step_pre_hook(_look))
     elif _hooks and not _waiting:
@@ -92,7 +82,21 @@ def watch_optimizer(model: nn.Module) -> None:
 def _look(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     if torch.compiler.is_compiling():
         return
-    for model, looks in list(_waiting.items()):
-        del _waiting[model]  # first, for a warning may be an error
-        if not warn_of_decay(optimizer, model, stacklevel=3) and looks > 1:
-            _waiting[model] = looks - 1
+    for posterior, (looks, names) in list(_waiting.items()):
+        del _waiting[posterior]  # first, for a warning may be an error
+        if not _warn(optimizer, names) and looks > 1:
+            _waiting[posterior] = looks - 1, names
+
+
+def _warn(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> bool:
+    """Warn if `optimizer` decays one of the named parameters; return whether it holds any."""
+    held = [(id(p), group.get("weight_decay", 0)) for group in optimizer.param_groups for p in group["params"]]
+    decayed = [names[key] for key, decay in held if key in names and decay]
+    if decayed:
+        warnings.warn(
+            f"{type(optimizer).__name__} decays spreads of the network ({len(decayed)} parameters in all, e.g. "
+            f"{decayed[0]!r}): weight decay pulls every log-scale to 0, a standard deviation of 1. Make the optimiser "
+            "from bl.param_groups(model), or from bl.param_groups(model, groups) where you have groups already",
+            stacklevel=4,
+        )
+    return any(key in names for key, _ in held)

@@ -85,7 +85,7 @@ def nelbo(
     apart = off or (torch.compiler.is_compiling() and not x.is_cuda)
     pairs = named_posteriors(model) if with_kl else []
     if pairs and torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        watch_optimizer(model)
+        watch_optimizer(model, pairs[0][1])
     if apart:  # and in no context, which a compiler could not leave where it gives up on a network's code
         known: dict[object, Tensor] = {}
         nll = _mean_nll(model, x, y, likelihood, samples)

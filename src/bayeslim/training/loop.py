@@ -195,7 +195,7 @@ def fit(
         ranks=ranks,
     )
     check_sampler(stepper.optimizer, batches.num_data)
-    warn_of_decay(stepper.optimizer, model, likelihood, stacklevel=2)
+    warn_of_decay(stepper.optimizer, model, likelihood)
     folder = None if checkpoint is None else Path(checkpoint)
     judged = None if patience is None else validation_samples
     own = {"accumulate": accumulate, "pretrain_epochs": pretrain_epochs, "validation_samples": judged}
