@@ -33,4 +33,5 @@ def log_alpha(mean: Tensor, variance: Tensor) -> Tensor:
     mean = mean.to(torch.promote_types(mean.dtype, variance.dtype))  # a posterior states its variance in more digits
     limits = torch.finfo(mean.dtype)
     smallest = max(SMALLEST_MEAN, limits.tiny)  # 1e-8 is 0 in float16
-    return variance.clamp(limits.tiny, limits.max).log() - 2 * mean.abs().clamp_min(smallest).log()
+    noise = variance.clamp(limits.tiny, limits.max).log()
+    return torch.sub(noise, mean.abs().clamp_min(smallest).log(), alpha=2)

@@ -46,7 +46,7 @@ class Masked(Posterior):
         super().__init__()
         self.posterior = posterior
         self.max_alpha, self.used_at = posterior.max_alpha, posterior.used_at
-        self.register_buffer("mask", mask.detach().to(posterior.mean().dtype).clone())
+        self.register_buffer("mask", mask.detach().to(posterior.mean().dtype, copy=True))
 
     def mean(self) -> Tensor:
         """The mean, zero where pruned."""

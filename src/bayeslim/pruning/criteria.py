@@ -77,7 +77,7 @@ class Criterion:
         if kept is not None:
             variance = variance.masked_fill(kept == 0, 1)  # pruned weights are the weakest of a group, not the surest
         scores = self.score(mean, variance)
-        if bool(scores.isnan().any()):
+        if scores.numel() and bool(scores.amax().isnan()):  # one pass, as the largest of them is NaN if any is
             raise ValueError(f"the {self.name} scores hold NaN: the posterior has diverged, train it again")
         if structure == "weight":
             return scores if kept is None else scores.masked_fill(kept == 0, -math.inf)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
 from typing import Literal, cast
 
@@ -111,8 +113,9 @@ def set_masks_(layers: dict[str, BayesLayer], masks: dict[str, Tensor], allow_em
     """
     whole: dict[Posterior, Tensor] = {}
     for name, layer in layers.items():
-        inner, own = unmasked(layer.weight), mask_of(layer.weight) * masks[name]
-        whole[inner] = whole[inner] * own if inner in whole else own
+        inner, kept = unmasked(layer.weight), layer.weight.kept()
+        for mask in (masks[name],) if kept is None else (kept, masks[name]):
+            whole[inner] = whole[inner] * mask if inner in whole else mask
     joined = {name: whole[unmasked(layer.weight)] for name, layer in layers.items()}
     empty = [name for name, mask in joined.items() if not bool(mask.any())]
     if empty and not allow_empty:
@@ -123,7 +126,7 @@ def set_masks_(layers: dict[str, BayesLayer], masks: dict[str, Tensor], allow_em
     masked = {inner: Masked(inner, mask) for inner, mask in whole.items()}
     for layer in layers.values():
         layer.weight = masked[unmasked(layer.weight)]
-    return {name: 1 - mask.double().mean().item() for name, mask in joined.items()}
+    return {name: 1 - int(mask.count_nonzero()) / mask.numel() for name, mask in joined.items()}
 
 
 def unprune_(model: nn.Module) -> None:
@@ -167,15 +170,46 @@ def _keep_best(scores: dict[str, Tensor], amount: float, structure: str) -> dict
 
     Single weights meet the amount exactly, ties broken by position; groups stay whole, so at most that much goes.
     """
-    flat = torch.cat([score.flatten() for score in scores.values()])
-    order = flat.argsort(stable=True)
-    keep = torch.ones_like(flat, dtype=torch.bool)
+    kind = functools.reduce(torch.promote_types, (score.dtype for score in scores.values()))
+    flat = [score.flatten().to(kind) for score in scores.values()]
+    count = sum(map(len, flat))
     if structure == "weight":
-        keep[order[: round(amount * len(flat))]] = False
+        lost = round(amount * count)
+        cut = _ranked(flat, max(0, lost - 1))
+        keep = [part > cut for part in flat]
+        missing = count - lost - sum(int(kept.count_nonzero()) for kept in keep)
+        for part, kept in zip(reversed(flat), reversed(keep), strict=True):  # of equal scores the last ones stay
+            if missing:
+                tied = (part == cut).nonzero()[-missing:, 0]
+                kept[tied] = True
+                missing -= len(tied)
     else:
-        keep = flat >= flat[order[int(amount * len(flat))]]
-    parts = keep.split([score.numel() for score in scores.values()])
-    return {key: part.view(scores[key].shape) for key, part in zip(scores, parts, strict=True)}
+        cut = _ranked(flat, int(amount * count))
+        keep = [part >= cut for part in flat]
+    return {key: kept.view(scores[key].shape) for key, kept in zip(scores, keep, strict=True)}
+
+
+SAMPLE = 2**18
+"""Scores that are sorted to find out where to look for the one that is wanted."""
+
+
+def _ranked(scores: list[Tensor], rank: int) -> float:
+    """The score that so many come before, from the lowest, without sorting them all.
+
+    Between two scores of a sample lie few others, among which the wanted one almost always is.
+    """
+    count = sum(map(len, scores))
+    sample = torch.cat([part[:: count // SAMPLE + 1] for part in scores]).sort().values
+    place, margin = rank * len(sample) // count, 4 * math.isqrt(len(sample))
+    low, high = sample[max(0, place - margin)], sample[min(len(sample) - 1, place + margin)]
+    below, upto = (sum(int(few(part).count_nonzero()) for part in scores) for few in (low.gt, high.ge))
+    if rank < below:
+        among = [part[part < low] for part in scores]
+    elif rank < upto:
+        among, rank = [part[(part >= low) & (part <= high)] for part in scores], rank - below
+    else:
+        among, rank = [part[part > high] for part in scores], rank - upto
+    return torch.cat(among).kthvalue(rank + 1).values.item()
 
 
 def _head_groups(model: nn.Module, layers: dict[str, BayesLayer]) -> dict[str, list[tuple[str, str]]]:
