@@ -52,8 +52,10 @@ def test_one_network_at_a_time_is_the_plain_loop(monkeypatch: pytest.MonkeyPatch
     model, x = classifier(bl.weight_sample), inputs(10)
     drawn: list[list[Tensor]] = []
 
-    def recorded(run: Callable[..., Tensor], networks: Any, *rest: Any) -> Any:
-        return predict_by_networks(run, (drawn.append(network[1:]) or network for network in networks), *rest)
+    def recorded(run: Callable[..., Tensor], networks: Any, *rest: Any, **options: Any) -> Any:
+        return predict_by_networks(
+            run, (drawn.append(network[1:]) or network for network in networks), *rest, **options
+        )
 
     monkeypatch.setattr(f"{NETWORKS}predict_by_networks", recorded)
     found = samples_of(model, x, 5)
@@ -182,7 +184,7 @@ def test_how_many_networks_run_together(count: int, samples: int, weights: int, 
 )
 def test_a_gpu_runs_more_of_them(count: int, samples: int, weights: int, expected: int) -> None:
     class OnCuda:
-        device = torch.device("cuda")
+        device, ndim = torch.device("cuda"), 2
 
         def __len__(self) -> int:
             return count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from bayeslim.ops import LinearOp, Op
 from bayeslim.posteriors.base import Posterior
 from bayeslim.predictive.inputs import one_tensor
 from bayeslim.predictive.joint_outputs import JointOutputs, pays
+from bayeslim.predictive.passes import first_that_fits, random_state
 from bayeslim.predictive.vectorised import over_samples
 
 __all__ = ["Draw", "Plan", "planned", "realised", "replaced"]
@@ -46,6 +48,8 @@ class Plan:
     """Layers that draw outputs while the network runs, and how many numbers that takes."""
     vectorises: bool
     """Whether `torch.vmap` can follow the network."""
+    largest: int = 1
+    """Numbers of the largest output of a module for one example."""
     instead: tuple[BayesLayer, ...] = ()
     """Layers set to `independent_draws` that must draw weights in this network, see `planned`."""
 
@@ -69,7 +73,7 @@ def planned(model: nn.Module, x: Tensor | Gaussian, samples: int, few: bool) -> 
 
     Outputs that are drawn independently are right for one vector per example and one use of the weight. A layer that
     sees several rows of one example, such as tokens that the network's own code has put into one batch, or whose weight
-    is used twice in a pass, draws weights instead.
+    is used twice in a pass, draws weights instead. Torch's random numbers are afterwards what they were before.
 
     Args:
         model: the network, with the estimators as they are set.
@@ -77,11 +81,20 @@ def planned(model: nn.Module, x: Tensor | Gaussian, samples: int, few: bool) -> 
         samples: how many networks there will be.
         few: whether all examples can run together, so that outputs may be drawn.
     """
+    restore = random_state(x.device)
+    try:
+        return _found_out(model, x, samples, few)
+    finally:
+        restore()
+
+
+def _found_out(model: nn.Module, x: Tensor | Gaussian, samples: int, few: bool) -> Plan:
+    """As `planned`, at the cost of random numbers."""
     layers = [module for module in model.modules() if isinstance(module, BayesLayer)]
     instead = _dependent(model, layers, x[:1])
     if instead:
         with replaced([(layer, "estimator", weight_sample) for layer in instead]):
-            return replace(planned(model, x, samples, few), instead=tuple(instead))
+            return replace(_found_out(model, x, samples, few), instead=tuple(instead))
     linear = [layer for layer in layers if layer.estimator is weight_sample and _is_factorised_linear(layer)]
     trial = _tried(model, layers, linear, x if few and linear else x[:1])
     weights = dict.fromkeys(trial.draws)
@@ -101,7 +114,7 @@ def planned(model: nn.Module, x: Tensor | Gaussian, samples: int, few: bool) -> 
             continue
         for posterior in own:
             del weights[posterior]
-    return Plan([*ahead, *map(_weights, weights)], jointly, trial.vectorises)
+    return Plan([*ahead, *map(_weights, weights)], jointly, trial.vectorises, trial.largest)
 
 
 @contextmanager
@@ -150,13 +163,15 @@ class _Trial:
     inputs: dict[BayesLayer, tuple[Tensor | None, torch.Size]]
     """What linear layers see, if all networks share it, and its shape."""
     vectorises: bool
+    largest: int
+    """Numbers of the largest output of a module for one example."""
 
 
 def _tried(model: nn.Module, layers: list[BayesLayer], linear: list[BayesLayer], x: Tensor | Gaussian) -> _Trial:
-    """Run two networks, whose draws are the means."""
+    """Run two networks, whose draws are the means; one if two are more than the device takes for a single example."""
     draws: Counter[Posterior] = Counter()
     inputs: dict[BayesLayer, tuple[Tensor | None, torch.Size]] = {}
-    calls = 0
+    calls = largest = 0
 
     def drawn(posterior: Posterior) -> Tensor:
         draws[posterior] += 1
@@ -173,11 +188,27 @@ def _tried(model: nn.Module, layers: list[BayesLayer], linear: list[BayesLayer],
         calls += 1
         return one_tensor(model(realised(x)))
 
+    def noted(module: nn.Module, _: Any, output: Any) -> None:
+        nonlocal largest
+        if module in modules and isinstance(output, Tensor):
+            largest = max(largest, output.numel())
+
+    def tried(networks: int) -> None:
+        nonlocal calls
+        draws.clear()
+        calls = 0
+        over_samples(run, torch.empty(networks, device=x.device))
+
+    modules = set(model.modules())
     posteriors = {posterior: None for layer in layers for posterior, _ in layer.posteriors_and_priors()}
     noting = [(posterior, "rsample", partial(drawn, posterior)) for posterior in posteriors]
-    with replaced([*noting, *((layer, "estimator", partial(seen, layer)) for layer in linear)]):
-        over_samples(run, torch.empty(2, device=x.device))
-    return _Trial(draws, inputs, calls == 1)
+    hook = nn.modules.module.register_module_forward_hook(noted)
+    try:
+        with replaced([*noting, *((layer, "estimator", partial(seen, layer)) for layer in linear)]):
+            _, networks = first_that_fits(tried, [2, 1] if len(x) == 1 else [2], x.device)
+    finally:
+        hook.remove()
+    return _Trial(draws, inputs, networks == 1 or calls == 1, math.ceil(largest / len(x)) or 1)
 
 
 def _nothing(like: Tensor) -> Tensor:

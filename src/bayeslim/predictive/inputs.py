@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ __all__ = [
     "device_of",
     "float_type_of",
     "input_batches",
+    "is_about_inputs",
     "one_input",
     "one_tensor",
     "pair_of",
@@ -31,6 +33,11 @@ ONE_INPUT = (
     "network's `forward`"
 )
 """What to do about several inputs."""
+
+ABOUT_INPUTS = re.compile(r"size|shape|dim|type|elements|channels|[Ee]xpected|not implemented for|more than one value")
+"""Torch's messages about inputs that do not fit hold one of these words."""
+FROM_A_DEVICE = re.compile(r"CUDA|cuDNN|CUDNN|CUBLAS|HIP|MIOpen|MPS|XPU|NCCL|Triton|oneDNN|alloc")
+"""Messages of devices and their libraries hold one of these, whatever else they say."""
 
 BATCH_NUMBERS = 2**25
 """Numbers in a batch of a tensor by default: 128 MiB in float32."""
@@ -136,6 +143,18 @@ def per_example(output: Any) -> Tensor:
     if one_tensor(output).ndim == 0:
         raise ValueError("the network returned one number without an axis of examples: write squeeze(-1) for squeeze()")
     return output
+
+
+def is_about_inputs(error: RuntimeError | MemoryError) -> bool:
+    """Whether torch raised because shapes or types do not fit, not because a device or the network's own code failed.
+
+    Example:
+        >>> is_about_inputs(RuntimeError("mat1 and mat2 shapes cannot be multiplied (2x4 and 3x2)"))
+        True
+    """
+    if FROM_A_DEVICE.search(str(error)):
+        return False
+    return isinstance(error, NotImplementedError) or ABOUT_INPUTS.search(str(error)) is not None
 
 
 def refusal(x: Tensor, error: Exception) -> ValueError:

@@ -30,9 +30,18 @@ from bayeslim.likelihoods.base import Likelihood, likelihood_of
 from bayeslim.memory import keep_freed_memory
 from bayeslim.noise import normals
 from bayeslim.predictive.draws import replaced
-from bayeslim.predictive.inputs import ONE_INPUT, Inputs, device_of, input_batches, per_example, refusal
+from bayeslim.predictive.inputs import (
+    ONE_INPUT,
+    Inputs,
+    device_of,
+    input_batches,
+    is_about_inputs,
+    per_example,
+    refusal,
+)
 from bayeslim.predictive.leftovers import without_leftovers
-from bayeslim.predictive.networks import predict_by_networks, predict_by_sampling, together
+from bayeslim.predictive.networks import in_blocks, predict_by_networks, predict_by_sampling, together
+from bayeslim.predictive.passes import TOO_LARGE_AT_ALL, is_too_large
 from bayeslim.predictive.prediction import Prediction, joined
 from bayeslim.predictive.snapshots import Replay, Snapshots, network_of
 from bayeslim.predictive.streaming import StreamingMoments
@@ -76,6 +85,9 @@ def predict(
     most of the variance of pooled outputs. Layers set to `mean_only` stay so. A network that `torch.vmap` cannot run,
     such as one around a plain `nn.LSTM`, is sampled in a loop instead: slower, with the same distribution.
 
+    Passes are bounded by what they hold. One that the device refuses for want of memory, or because it has no kernel
+    for such sizes, is made again in halves, down to one example and one network; only then its error is raised.
+
     Calls from several threads take turns, since a network's estimators and torch's random state are switched meanwhile.
     What the network's `forward` keeps on itself in a vectorised pass is dropped again.
 
@@ -95,7 +107,8 @@ def predict(
         keep_samples: keep the conditional mean of every sample, which quantile intervals need; None keeps
             them while they are below 64 MiB.
         seed: makes the prediction reproducible (for the same `samples`, batches and torch version) and
-            leaves torch's global random state untouched.
+            leaves torch's global random state untouched. Where layers draw outputs, also for passes of the same size:
+            after a refusal it is that of a device which takes smaller ones.
 
     Returns:
         A `Prediction` with `.mean`, `.epistemic`, `.aleatoric`, `.total`, `.std`, `.entropy`,
@@ -103,6 +116,7 @@ def predict(
 
     Raises:
         ValueError: for bad input, an unknown method, or an unknown likelihood.
+        RuntimeError: what the device says, as it says it.
 
     Example:
         >>> pred = bl.predict(model, x, samples=200)
@@ -139,14 +153,16 @@ def predict(
             noisy = batch if input_variance is None else with_noise(batch, input_variance, method)
             try:
                 parts.append(predict_batch(source, noisy, chosen, samples, method, room))
-            except torch.OutOfMemoryError:
-                raise
             except TypeError as error:
                 if "required positional argument" not in str(error):
                     raise
                 raise TypeError(f"{error}; {ONE_INPUT}") from error
-            except RuntimeError as error:
-                raise refusal(batch, error) from error
+            except (RuntimeError, MemoryError) as error:
+                if is_too_large(error):
+                    error.add_note(TOO_LARGE_AT_ALL)
+                elif is_about_inputs(error):
+                    raise refusal(batch, error) from error
+                raise
             kept = parts[-1].samples
             room = 0 if kept is None else room - 2 * kept.numel()
             if kept is None and parts[0].samples is not None:
@@ -166,7 +182,7 @@ def predict_batch(
         return predict_by_networks(model.outputs, model.groups(size), size, x, likelihood, room, own)
     stream = StreamingMoments(likelihood, room)
     if method in ("moments", "taylor"):
-        output: Any = model(x)
+        output = in_blocks(model, x)
         if not isinstance(output, Gaussian):
             raise ValueError(
                 f"method={method!r} needs something uncertain: a Bayesian layer, or `input_variance`; "
@@ -179,7 +195,7 @@ def predict_batch(
         for chunk in _chunks(samples, OUTPUTS_AT_ONCE // output.numel()):
             stream.add(output.loc + output.scale * normals((chunk, *output.shape), output.loc))
     elif method == "mean" or not (isinstance(x, Gaussian) or has_posterior(model)):
-        stream.add(per_example(model(certain(x)))[None])
+        stream.add(per_example(in_blocks(model, certain(x)))[None])
     else:
         return predict_by_sampling(model, x, likelihood, samples, room)
     return stream.prediction()
