@@ -17,7 +17,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 setup: $(INSTALLED)  ## create .venv with everything the other targets need
 
 demo: $(INSTALLED)  ## train, convert, sparsify and judge a digit classifier; writes demo-report/
-	$(BIN)/python -m bayeslim.experiments.demo --out demo-report
+	$(BIN)/bayeslim demo --out demo-report
 
 test: $(INSTALLED)  ## the test suite without the slow runs
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 -q

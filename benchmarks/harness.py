@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from bayeslim.experiments.record import write_record
 from bayeslim.machine import machine
 from bayeslim.timing import Timing
+from bayeslim_papers.record import write_record
 
 LENET = [784, 300, 100, 10]
 

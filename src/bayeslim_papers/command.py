@@ -10,9 +10,9 @@ from typing import Any
 
 from rich.console import Console
 
-from bayeslim.experiments.arguments import common_parser
-from bayeslim.experiments.experiment import Experiment, run
-from bayeslim.experiments.record import Record, join_files, read_record, write_record
+from bayeslim_papers.arguments import common_parser
+from bayeslim_papers.experiment import Experiment, run
+from bayeslim_papers.record import Record, join_files, read_record, write_record
 
 __all__ = ["carry_out", "resumable_parser"]
 

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from bayeslim.experiments.record import Record, begun, check_joinable, united
-from bayeslim.experiments.training import Say, silent
+from bayeslim_papers.record import Record, begun, check_joinable, united
+from bayeslim_papers.training import Say, silent
 
 __all__ = ["Experiment", "run"]
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import torch
 
-from bayeslim.experiments.record import Record, begun, check_joinable, united
+from bayeslim_papers.record import Record, begun, check_joinable, united
 
 __all__ = ["all_runs", "merged"]
 

@@ -20,7 +20,6 @@ import bayeslim as bl
 from bayeslim.cli import COMMANDS, main
 from bayeslim.cli.export import FILES
 from bayeslim.cli.prune import sparsest
-from bayeslim.cli.reproduce import EXPERIMENTS
 from bayeslim.data.preprocessing import Preprocessing
 from bayeslim.data.target import Target
 from bayeslim.data.text_inputs import TextInputs
@@ -28,6 +27,7 @@ from bayeslim.named_models import build_network
 from bayeslim.pruning.curve import CurvePoint
 from bayeslim.runs import Run
 from bayeslim.train_config import TrainConfig
+from bayeslim_papers.reproduce import EXPERIMENTS
 
 Output = pytest.CaptureFixture[str]
 

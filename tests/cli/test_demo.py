@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import bayeslim as bl
-from bayeslim.experiments import demo
+from bayeslim.cli import demo
 
 
 def test_quick_demo_writes_a_report_that_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from bayeslim.cli.reproduce import EXPERIMENTS
+from bayeslim_papers.reproduce import EXPERIMENTS
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -17,11 +17,11 @@ def test_every_experiment_is_called_by_its_command(name: str, capsys: pytest.Cap
     assert set(re.findall(r"bayeslim reproduce (\S+)", shown)) == {name}
     assert "__main__" not in shown
     modules = re.findall(r"python -m\s+(bayeslim\S*)", shown)
-    assert set(modules) <= {"bayeslim.experiments.vision.imagenet`"}, "which has no command of its own"
+    assert set(modules) <= {"bayeslim_papers.images.imagenet`"}, "which has no command of its own"
 
 
 def test_the_demonstration_too(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        importlib.import_module("bayeslim.experiments.demo").main(["--help"])
+        importlib.import_module("bayeslim.cli.demo").main(["--help"])
     shown = capsys.readouterr().out
     assert shown.startswith("usage: bayeslim demo ") and "python -m" not in shown

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from bayeslim.experiments.comparison import Config
-from bayeslim.experiments.comparison.data import Case
+from bayeslim_papers.comparison import Config
+from bayeslim_papers.comparison.data import Case
 
 TRIED = ("map", "mc-dropout", "ensemble", "graves", "ard", "vdp", "cvadam", "sghmc", "dfp")
 CONFIG = Config(

@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from bayeslim.experiments.arguments import add_seeds
+from bayeslim_papers.arguments import add_seeds
 
 
 def parsed(*words: str) -> list[int]:

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from bayeslim.experiments.comparison import Config, judge, methods
-from bayeslim.experiments.comparison import command as comparison
-from bayeslim.experiments.comparison.methods import METHODS, Outcome
-from bayeslim.experiments.comparison.table import table
-from bayeslim.experiments.comparison.training import Job
 from bayeslim.timing import Timing
-from experiments.comparison_cases import CONFIG, TRIED, classes, regression
+from bayeslim_papers.comparison import Config, judge, methods
+from bayeslim_papers.comparison import command as comparison
+from bayeslim_papers.comparison.methods import METHODS, Outcome
+from bayeslim_papers.comparison.table import table
+from bayeslim_papers.comparison.training import Job
+from papers.comparison_cases import CONFIG, TRIED, classes, regression
 
 COMMON = {"data", "method", "seed", "seconds", "nll", "single", "sparsity", "bytes", "slim_bytes"}
 

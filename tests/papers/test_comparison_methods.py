@@ -10,14 +10,14 @@ import torch
 from torch import nn
 
 import bayeslim as bl
-from bayeslim.experiments.comparison import methods
-from bayeslim.experiments.comparison.data import Case, likelihood_for, parts
-from bayeslim.experiments.comparison.judge import judged, validation_nll
-from bayeslim.experiments.comparison.methods import METHODS, Outcome
-from bayeslim.experiments.comparison.training import Job, by_sampler, network, train_side_by_side
 from bayeslim.likelihoods import Gaussian, likelihood_of, remember_likelihood_
 from bayeslim.predictive import Snapshots
-from experiments.comparison_cases import CONFIG, TRIED, classes, regression
+from bayeslim_papers.comparison import methods
+from bayeslim_papers.comparison.data import Case, likelihood_for, parts
+from bayeslim_papers.comparison.judge import judged, validation_nll
+from bayeslim_papers.comparison.methods import METHODS, Outcome
+from bayeslim_papers.comparison.training import Job, by_sampler, network, train_side_by_side
+from papers.comparison_cases import CONFIG, TRIED, classes, regression
 
 
 @pytest.mark.parametrize("name", sorted(METHODS.keys() - {*TRIED, "laplace"}))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bayeslim.experiments.comparison import command as comparison
-from bayeslim.experiments.comparison.table import table
+from bayeslim_papers.comparison import command as comparison
+from bayeslim_papers.comparison.table import table
 
 
 def row(data: str, method: str, seed: int, rmse: float, nll: float, coverage: float) -> dict[str, Any]:

@@ -17,16 +17,16 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.data import ImageData, TextData
-from bayeslim.experiments.dissertation import command as dissertation
-from bayeslim.experiments.dissertation.command import PAPER, QUICK, TOLERANCE, Config, merged, run
-from bayeslim.experiments.dissertation.networks import Networks
-from bayeslim.experiments.dissertation.pruning import accuracies, error_sweep, errors
-from bayeslim.experiments.dissertation.regression import Curve
-from bayeslim.experiments.dissertation.reviews import Reviews, tokenised, words
-from bayeslim.experiments.dissertation.start import UnboundedKingma, scatter_
-from bayeslim.experiments.dissertation.table import table
 from bayeslim.likelihoods.base import remember_likelihood_
 from bayeslim.pruning import LOG_ALPHA, SIGNAL_TO_NOISE
+from bayeslim_papers.dissertation import command as dissertation
+from bayeslim_papers.dissertation.command import PAPER, QUICK, TOLERANCE, Config, merged, run
+from bayeslim_papers.dissertation.networks import Networks
+from bayeslim_papers.dissertation.pruning import accuracies, error_sweep, errors
+from bayeslim_papers.dissertation.regression import Curve
+from bayeslim_papers.dissertation.reviews import Reviews, tokenised, words
+from bayeslim_papers.dissertation.start import UnboundedKingma, scatter_
+from bayeslim_papers.dissertation.table import table
 
 MOONS = QUICK.parts["moons"]
 assert isinstance(MOONS, Networks)

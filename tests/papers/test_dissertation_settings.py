@@ -11,14 +11,14 @@ import pytest
 import torch
 
 import bayeslim as bl
-from bayeslim.experiments.dissertation import networks, regression, reviews
-from bayeslim.experiments.dissertation.command import PAPER, Config
-from bayeslim.experiments.dissertation.networks import Data, Networks
-from bayeslim.experiments.dissertation.regression import GAUSSIAN_CONSTANT, Curve
-from bayeslim.experiments.dissertation.reviews import Reviews, ReviewTokens
-from bayeslim.experiments.dissertation.table import table
 from bayeslim.likelihoods import Gaussian
-from experiments.spy import Spy, Stopped, values
+from bayeslim_papers.dissertation import networks, regression, reviews
+from bayeslim_papers.dissertation.command import PAPER, Config
+from bayeslim_papers.dissertation.networks import Data, Networks
+from bayeslim_papers.dissertation.regression import GAUSSIAN_CONSTANT, Curve
+from bayeslim_papers.dissertation.reviews import Reviews, ReviewTokens
+from bayeslim_papers.dissertation.table import table
+from papers.spy import Spy, Stopped, values
 
 ROOT = Path(__file__).parents[2]
 PARTS: Any = Config().parts

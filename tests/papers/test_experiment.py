@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Self
 import pytest
 import torch
 
-from bayeslim.experiments.command import carry_out, resumable_parser
-from bayeslim.experiments.experiment import Experiment, run
-from bayeslim.experiments.training import Say, silent
+from bayeslim_papers.command import carry_out, resumable_parser
+from bayeslim_papers.experiment import Experiment, run
+from bayeslim_papers.training import Say, silent
 
 DATA = SimpleNamespace(device=torch.device("cpu"), number=7)
 

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from bayeslim.experiments import experiment
-from bayeslim.experiments.vision import imagenet, vdp_imagenet
-from bayeslim.experiments.vision.imagenet import load_imagenet, prepare_imagenet
-from bayeslim.experiments.vision.samplers_imagenet import SamplersImagenet
-from bayeslim.experiments.vision.samplers_table import table
-from bayeslim.experiments.vision.vdp_imagenet import VdpImagenet
 from bayeslim.models import resnet50, vit_s16
+from bayeslim_papers import experiment
+from bayeslim_papers.images import imagenet
+from bayeslim_papers.images.imagenet import load_imagenet, prepare_imagenet
+from bayeslim_papers.samplers.cifar_table import table
+from bayeslim_papers.samplers.imagenet import SamplersImagenet
+from bayeslim_papers.vdp import imagenet as vdp_imagenet
+from bayeslim_papers.vdp.imagenet import VdpImagenet
 
 COLOURS = {"n01": (250, 10, 10), "n02": (10, 10, 250)}
 
@@ -57,7 +58,7 @@ def test_a_class_without_training_images_and_empty_parts_are_refused(source: Pat
 
 
 def test_what_is_not_there_says_how_to_make_it(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="bayeslim.experiments.vision.imagenet FOLDER --root DATA"):
+    with pytest.raises(FileNotFoundError, match="bayeslim_papers.images.imagenet FOLDER --root DATA"):
         load_imagenet(tmp_path, "cpu")
 
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import bayeslim as bl
-from bayeslim.experiments import experiment, k_tied
-from bayeslim.experiments.k_tied import PAPER, Imdb, Mnist
-from bayeslim.experiments.k_tied.paper import rows
 from bayeslim.posteriors import KTied, MeanField
+from bayeslim_papers import experiment, k_tied
+from bayeslim_papers.k_tied import PAPER, Imdb, Mnist
+from bayeslim_papers.k_tied.paper import rows
 
 PART, DATA = Mnist.quick("cpu")
 PART = dataclasses.replace(PART, seeds=(0, 1))

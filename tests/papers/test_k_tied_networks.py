@@ -15,14 +15,14 @@ from torch import Tensor, nn
 import bayeslim as bl
 from bayeslim.data import TextData
 from bayeslim.data.images import ImageData
-from bayeslim.experiments import experiment, k_tied
-from bayeslim.experiments.k_tied import Cifar10, Cifar100, Imdb, Resnet, imdb
-from bayeslim.experiments.k_tied.imdb import made_texts
-from bayeslim.experiments.k_tied.part import Part
-from bayeslim.experiments.k_tied.resnet import MAX_SCALE, linear_by_steps, mean_fields, saved
 from bayeslim.models.resnet import PreActivationBlock
 from bayeslim.posteriors import KTied, MeanField
 from bayeslim.schedules import Progress
+from bayeslim_papers import experiment, k_tied
+from bayeslim_papers.k_tied import Cifar10, Cifar100, Imdb, Resnet, imdb
+from bayeslim_papers.k_tied.imdb import made_texts
+from bayeslim_papers.k_tied.part import Part
+from bayeslim_papers.k_tied.resnet import MAX_SCALE, linear_by_steps, mean_fields, saved
 
 
 def narrow_cnn(classes: int = 100) -> nn.Sequential:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import bayeslim as bl
-from bayeslim.experiments.k_tied import scoring
-from bayeslim.experiments.k_tied.scoring import CALIBRATION, METRICS, log_probabilities, score, truncated
 from bayeslim.posteriors import MeanField
+from bayeslim_papers.k_tied import scoring
+from bayeslim_papers.k_tied.scoring import CALIBRATION, METRICS, log_probabilities, score, truncated
 
 GENERATOR = torch.Generator().manual_seed(0)
 X, Y = torch.randn(200, 16, generator=GENERATOR), torch.randint(10, (200,), generator=GENERATOR)

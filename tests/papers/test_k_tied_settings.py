@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.data import ImageData
-from bayeslim.experiments.k_tied import Cifar100, Imdb, Mnist, Resnet, mnist
-from bayeslim.experiments.k_tied import part as parts
-from bayeslim.experiments.k_tied.paper import STANDARD_ERRORS
-from bayeslim.experiments.k_tied.part import Part
-from bayeslim.experiments.k_tied.scoring import score
-from bayeslim.experiments.k_tied.table import table
 from bayeslim.schedules import Progress
+from bayeslim_papers.k_tied import Cifar100, Imdb, Mnist, Resnet, mnist
+from bayeslim_papers.k_tied import part as parts
+from bayeslim_papers.k_tied.paper import STANDARD_ERRORS
+from bayeslim_papers.k_tied.part import Part
+from bayeslim_papers.k_tied.scoring import score
+from bayeslim_papers.k_tied.table import table
 
 SHARED = {"ranks": (0, 1, 2, 3), "cuts": (1, 2, 3), "epochs": 300, "samples": 100}
 STAIRS = {"anneal_rate": 5e-5, "scale": 0.01}

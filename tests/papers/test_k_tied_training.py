@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 import bayeslim as bl
-from bayeslim.experiments import training
-from bayeslim.experiments.k_tied.part import made_images
-from bayeslim.experiments.k_tied.training import ForTensorCores, train
 from bayeslim.randomness import derived_seed
 from bayeslim.schedules import constant, staircase
+from bayeslim_papers import training
+from bayeslim_papers.k_tied.part import made_images
+from bayeslim_papers.k_tied.training import ForTensorCores, train
 
 DATA = made_images((8,), 3, (50, 10, 10), "cpu").train
 OPTIONS: dict[str, Any] = {"epochs": 4, "batch_size": 16, "lr": 0.01, "likelihood": bl.Categorical()}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bayeslim.cli import main
-from bayeslim.experiments.record import begun, check_joinable, join_files, made_by, united, write_record
+from bayeslim_papers.record import begun, check_joinable, join_files, made_by, united, write_record
 
 
 def test_a_record_comes_back_and_folders_are_made(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from bayeslim.cli import main as command
-from bayeslim.cli.reproduce import EXPERIMENTS
-from bayeslim.experiments.results_page import SECTIONS, Entry, Section, page, read
-from bayeslim.experiments.results_page.entry import seeds_of
-from bayeslim.experiments.results_page.markdown import narrowed, wrapped
+from bayeslim_papers.reproduce import EXPERIMENTS
+from bayeslim_papers.results_page import SECTIONS, Entry, Section, page, read
+from bayeslim_papers.results_page.entry import seeds_of
+from bayeslim_papers.results_page.markdown import narrowed, wrapped
 
 ROOT = Path(__file__).parent.parent.parent
 ENTRIES = [entry for section in SECTIONS for entry in section.entries]

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 import bayeslim as bl
-from bayeslim.experiments.samplers import command as samplers
-from bayeslim.experiments.samplers.command import Config
-from bayeslim.experiments.samplers.methods import METHODS, PRUNED
-from bayeslim.experiments.samplers.table import table
 from bayeslim.predictive import Snapshots
+from bayeslim_papers.samplers import mnist as samplers
+from bayeslim_papers.samplers.mnist import Config
+from bayeslim_papers.samplers.mnist_methods import METHODS, PRUNED
+from bayeslim_papers.samplers.mnist_table import table
 
 CONFIG = Config(epochs=4, batch_size=16, members=2, samples=5)
 WEIGHTS = 430_500

@@ -10,17 +10,17 @@ import torch
 from torch import nn
 
 import bayeslim as bl
-from bayeslim.experiments.comparison.training import Config as Comparison
-from bayeslim.experiments.comparison.training import pruner_for
-from bayeslim.experiments.samplers import methods
-from bayeslim.experiments.samplers.methods import PRUNED, Config
-from bayeslim.experiments.vision import samplers
-from bayeslim.experiments.vision.images import CIFAR10, made_images
-from bayeslim.experiments.vision.samplers import METHODS, PAPER, Samplers
-from bayeslim.experiments.vision.samplers_imagenet import PAPER as IMAGENET
-from bayeslim.experiments.vision.samplers_imagenet import SamplersImagenet
 from bayeslim.optim import CVAdam
-from experiments.spy import Spy, Stopped, values
+from bayeslim_papers.comparison.training import Config as Comparison
+from bayeslim_papers.comparison.training import pruner_for
+from bayeslim_papers.images.images import CIFAR10, made_images
+from bayeslim_papers.samplers import cifar as samplers
+from bayeslim_papers.samplers import mnist_methods as methods
+from bayeslim_papers.samplers.cifar import METHODS, PAPER, Samplers
+from bayeslim_papers.samplers.imagenet import PAPER as IMAGENET
+from bayeslim_papers.samplers.imagenet import SamplersImagenet
+from bayeslim_papers.samplers.mnist_methods import PRUNED, Config
+from papers.spy import Spy, Stopped, values
 
 CODE: dict[str, Any] = {
     "temperature": "cold",

@@ -17,12 +17,17 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.estimators import clipped_reparam
-from bayeslim.experiments.sparse_vd import command as sparse_vd
-from bayeslim.experiments.sparse_vd import finish as finishing
-from bayeslim.experiments.sparse_vd import training, views
-from bayeslim.experiments.sparse_vd.command import Config, merged, run, stacks
-from bayeslim.experiments.sparse_vd.finish import SoftLabels, finished, soft_targets, tune_
-from bayeslim.experiments.sparse_vd.recipes import (
+from bayeslim.priors import ARD, GammaARD, LogUniform, Prior
+from bayeslim.pruning.prune import bayes_layers
+from bayeslim.randomness import seeded
+from bayeslim.schedules import Progress
+from bayeslim.training.stack import Objective, Stack
+from bayeslim_papers.sparse_vd import command as sparse_vd
+from bayeslim_papers.sparse_vd import finish as finishing
+from bayeslim_papers.sparse_vd import training, views
+from bayeslim_papers.sparse_vd.command import Config, merged, run, stacks
+from bayeslim_papers.sparse_vd.finish import SoftLabels, finished, soft_targets, tune_
+from bayeslim_papers.sparse_vd.recipes import (
     FINISHES,
     GOALS,
     NETWORKS,
@@ -35,14 +40,9 @@ from bayeslim.experiments.sparse_vd.recipes import (
     bayesian_,
     fresh,
 )
-from bayeslim.experiments.sparse_vd.table import table
-from bayeslim.experiments.sparse_vd.training import load_images, train_lenets, train_vgg, whitened
-from bayeslim.experiments.sparse_vd.views import Data
-from bayeslim.priors import ARD, GammaARD, LogUniform, Prior
-from bayeslim.pruning.prune import bayes_layers
-from bayeslim.randomness import seeded
-from bayeslim.schedules import Progress
-from bayeslim.training.stack import Objective, Stack
+from bayeslim_papers.sparse_vd.table import table
+from bayeslim_papers.sparse_vd.training import load_images, train_lenets, train_vgg, whitened
+from bayeslim_papers.sparse_vd.views import Data
 
 CONFIG = Config(
     recipes=("molchanov", "ard-4", "ard-4-first"), seeds=(3,), epochs=4, batch_size=20, tune_epochs=3, samples=3

@@ -11,8 +11,10 @@ import torch
 from torch import nn
 
 import bayeslim as bl
-from bayeslim.experiments.sparse_vd import training
-from bayeslim.experiments.sparse_vd.recipes import (
+from bayeslim.posteriors import MeanField
+from bayeslim.priors import GammaARD
+from bayeslim_papers.sparse_vd import training
+from bayeslim_papers.sparse_vd.recipes import (
     FINISHES,
     MAX_SCALE,
     NETWORKS,
@@ -23,10 +25,8 @@ from bayeslim.experiments.sparse_vd.recipes import (
     bayesian_,
     fresh,
 )
-from bayeslim.experiments.sparse_vd.training import Config, train_lenets, train_vgg
-from bayeslim.posteriors import MeanField
-from bayeslim.priors import GammaARD
-from experiments.spy import Spy, Stopped, values
+from bayeslim_papers.sparse_vd.training import Config, train_lenets, train_vgg
+from papers.spy import Spy, Stopped, values
 
 P2 = {
     "beta": 1.0,

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from bayeslim.experiments import variable_selection
-from bayeslim.experiments.variable_selection import EXAMPLES, Config, load, run, table
 from bayeslim.feature_selection import Recipe
+from bayeslim_papers.samplers import variable_selection
+from bayeslim_papers.samplers.variable_selection import EXAMPLES, Config, load, run, table
 
 FEW = Recipe(epochs=4, cycles=2, batch_size=100, warm_up=1)
 CONFIG = Config(3, (4, 3), FEW, train_rows=300, test_rows=80, seeds=(5, 6, 7), restarts=2)

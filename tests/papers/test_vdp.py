@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 import bayeslim as bl
-from bayeslim.experiments.vdp import command as vdp
-from bayeslim.experiments.vdp.command import Config, CovarianceNetwork, build, costs
-from bayeslim.experiments.vdp.table import table
 from bayeslim.gaussian import Gaussian
+from bayeslim_papers.vdp import mnist as vdp
+from bayeslim_papers.vdp.mnist import Config, CovarianceNetwork, build, costs
+from bayeslim_papers.vdp.mnist_table import table
 
 CONFIG = Config(
     methods=("det", "bbb", "vdp"),

@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 import bayeslim as bl
-from bayeslim.experiments.vdp.command import PAPER, Config, CovarianceNetwork, build, fitted
-from bayeslim.experiments.vision import vdp as vision
-from bayeslim.experiments.vision.vdp import Vdp
-from bayeslim.experiments.vision.vdp_cifar import VdpCifar
-from bayeslim.experiments.vision.vdp_imagenet import VdpImagenet
-from bayeslim.experiments.vision.vdp_vit import VdpVit
-from experiments.spy import Spy, Stopped, values
+from bayeslim_papers.vdp import images as vision
+from bayeslim_papers.vdp.cifar import VdpCifar
+from bayeslim_papers.vdp.imagenet import VdpImagenet
+from bayeslim_papers.vdp.images import Vdp
+from bayeslim_papers.vdp.mnist import PAPER, Config, CovarianceNetwork, build, fitted
+from bayeslim_papers.vdp.vit import VdpVit
+from papers.spy import Spy, Stopped, values
 
 PRIORS: dict[str, Any] = {
     "bbb": bl.priors.ScaleMixture(),

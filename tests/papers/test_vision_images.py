@@ -13,7 +13,7 @@ from torch import Tensor
 
 import bayeslim as bl
 from bayeslim.data import ImageData
-from bayeslim.experiments.vision.images import CIFAR10, Images, load_cifar10, load_mnist, made_images
+from bayeslim_papers.images.images import CIFAR10, Images, load_cifar10, load_mnist, made_images
 
 
 def images(count: int = 6, **options: Any) -> Images:

@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 import bayeslim as bl
-from bayeslim.experiments import experiment, training
-from bayeslim.experiments.spread import spread
-from bayeslim.experiments.vision import samplers
-from bayeslim.experiments.vision.samplers import METHODS, PAPER, Samplers, sparsity
-from bayeslim.experiments.vision.samplers_table import table
 from bayeslim.optim import CVAdam
+from bayeslim_papers import experiment, training
+from bayeslim_papers.samplers import cifar as samplers
+from bayeslim_papers.samplers.cifar import METHODS, PAPER, Samplers, sparsity
+from bayeslim_papers.samplers.cifar_table import table
+from bayeslim_papers.spread import spread
 
 SMALL, DATA = Samplers.quick("cpu")
 SMALL = replace(SMALL, methods=("cvadam", "dfp-90", "sgd"), seeds=(0, 1))

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 import bayeslim as bl
-from bayeslim.experiments import training as checkpointing
-from bayeslim.experiments.vision import scoring, training
-from bayeslim.experiments.vision.images import made_images
-from bayeslim.experiments.vision.scoring import Collected, predicted, scores
-from bayeslim.experiments.vision.training import Gradients, precise, train
 from bayeslim.gaussian import Gaussian
 from bayeslim.schedules import Progress, constant, cosine_cycles
+from bayeslim_papers import training as checkpointing
+from bayeslim_papers.images import scoring, training
+from bayeslim_papers.images.images import made_images
+from bayeslim_papers.images.scoring import Collected, predicted, scores
+from bayeslim_papers.images.training import Gradients, precise, train
 
 TRAIN, TEST = made_images(6, 3, (50, 30), "cpu")
 

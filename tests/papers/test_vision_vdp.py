@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 
 import bayeslim as bl
-from bayeslim.experiments import experiment
-from bayeslim.experiments.vision import vdp_cifar
-from bayeslim.experiments.vision.vdp import Vdp
-from bayeslim.experiments.vision.vdp_cifar import VdpCifar
-from bayeslim.experiments.vision.vdp_imagenet import VdpImagenet
-from bayeslim.experiments.vision.vdp_table import table
-from bayeslim.experiments.vision.vdp_vit import VdpVit
 from bayeslim.gaussian import Gaussian
+from bayeslim_papers import experiment
+from bayeslim_papers.vdp import cifar as vdp_cifar
+from bayeslim_papers.vdp.cifar import VdpCifar
+from bayeslim_papers.vdp.imagenet import VdpImagenet
+from bayeslim_papers.vdp.images import Vdp
+from bayeslim_papers.vdp.images_table import table
+from bayeslim_papers.vdp.vit import VdpVit
 
 KINDS: list[type[Vdp]] = [VdpCifar, VdpVit, VdpImagenet]
 

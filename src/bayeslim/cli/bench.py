@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from bayeslim.cli.parsing import call
@@ -41,10 +42,10 @@ def command(
     from rich.console import Console
     from rich.table import Table
 
-    from bayeslim.experiments.record import write_record
     from bayeslim.machine import machine
     from bayeslim.named_models import resolved_device
     from bayeslim.step_costs import as_record, step_costs
+    from bayeslim.storage import write_atomically
 
     if rounds < 1 or batch_size < 1:
         raise ValueError(f"--rounds and --batch-size must be at least 1, got {rounds} and {batch_size}")
@@ -61,4 +62,6 @@ def command(
         table.add_row(name, f"{1e3 * time.seconds:.2f}", f"{time.ratio:.2f}", spread, f"{cost.memory_ratio:.2f}")
     Console().print(table)
     settings = {"network": list(sizes), "batch": batch_size, "compile": compile, "bf16": bf16}
-    write_record(out, {**machine(place), **settings, "steps": as_record(found)})
+    if out is not None:
+        record = {**machine(place), **settings, "steps": as_record(found)}
+        write_atomically(out, (json.dumps(record, indent=1) + "\n").encode())

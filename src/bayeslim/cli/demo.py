@@ -150,7 +150,3 @@ def main(arguments: list[str] | None = None) -> None:
         table.add_row(*row)
     console.print(table)
     console.print(f"Report: {report}")
-
-
-if __name__ == "__main__":
-    main()

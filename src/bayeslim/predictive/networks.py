@@ -167,7 +167,7 @@ def in_blocks(model: nn.Module, x: Tensor | Gaussian) -> Any:
     if len(outputs) == 1:
         return outputs[0]
     if all(isinstance(output, Gaussian) for output in outputs):
-        mean, variance = (torch.cat([getattr(part, name) for part in outputs]) for name in ("mean", "variance"))
+        mean, variance = (torch.cat([getattr(part, name) for part in outputs]) for name in ("loc", "variance"))
         return Gaussian.of(mean, variance, outputs[0].mode)
     return torch.cat([per_example(output) for output in outputs])
 

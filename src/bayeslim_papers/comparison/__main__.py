@@ -1,6 +1,6 @@
-"""`python -m bayeslim.experiments.comparison`."""
+"""`python -m bayeslim_papers.comparison`."""
 
-from bayeslim.experiments.comparison import main
+from bayeslim_papers.comparison import main
 
 if __name__ == "__main__":
     main()

@@ -31,14 +31,14 @@ import torch
 from rich.console import Console
 
 from bayeslim.data.tabular import UCI_NAMES
-from bayeslim.experiments.arguments import add_seeds, common_parser
-from bayeslim.experiments.comparison.data import IMAGES, SMALL, Case, image_cases, parts, uci_cases
-from bayeslim.experiments.comparison.judge import costs, judged, validation_nll
-from bayeslim.experiments.comparison.methods import METHODS
-from bayeslim.experiments.comparison.table import table
-from bayeslim.experiments.comparison.training import Config, Job
-from bayeslim.experiments.record import check_joinable, join_files, united, write_record
 from bayeslim.machine import machine
+from bayeslim_papers.arguments import add_seeds, common_parser
+from bayeslim_papers.comparison.data import IMAGES, SMALL, Case, image_cases, parts, uci_cases
+from bayeslim_papers.comparison.judge import costs, judged, validation_nll
+from bayeslim_papers.comparison.methods import METHODS
+from bayeslim_papers.comparison.table import table
+from bayeslim_papers.comparison.training import Config, Job
+from bayeslim_papers.record import check_joinable, join_files, united, write_record
 
 __all__ = ["Config", "main", "run", "table"]
 

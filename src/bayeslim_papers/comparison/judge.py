@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import bayeslim as bl
-from bayeslim.experiments.comparison.data import Case, Data, likelihood_for
-from bayeslim.experiments.comparison.methods import METHODS, Method, Outcome
-from bayeslim.experiments.comparison.training import Config, Job
 from bayeslim.export import save_slim
 from bayeslim.predictive import Snapshots
 from bayeslim.timing import interleaved
+from bayeslim_papers.comparison.data import Case, Data, likelihood_for
+from bayeslim_papers.comparison.methods import METHODS, Method, Outcome
+from bayeslim_papers.comparison.training import Config, Job
 
 __all__ = ["costs", "judged", "validation_nll"]
 

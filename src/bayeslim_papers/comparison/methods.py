@@ -15,8 +15,13 @@ from torch import nn
 
 import bayeslim as bl
 from bayeslim.baselines import keep_dropout_, laplace
-from bayeslim.experiments.comparison.data import likelihood_for
-from bayeslim.experiments.comparison.training import (
+from bayeslim.likelihoods import Categorical, Gaussian, likelihood_of, remember_likelihood_
+from bayeslim.predictive import Snapshots
+from bayeslim.predictive.sample import Method as Prediction
+from bayeslim.randomness import derived_seed
+from bayeslim.training.step import Stepper
+from bayeslim_papers.comparison.data import likelihood_for
+from bayeslim_papers.comparison.training import (
     Config,
     Job,
     by_sampler,
@@ -25,11 +30,6 @@ from bayeslim.experiments.comparison.training import (
     sampler_for,
     train_side_by_side,
 )
-from bayeslim.likelihoods import Categorical, Gaussian, likelihood_of, remember_likelihood_
-from bayeslim.predictive import Snapshots
-from bayeslim.predictive.sample import Method as Prediction
-from bayeslim.randomness import derived_seed
-from bayeslim.training.step import Stepper
 
 __all__ = ["METHODS", "Method", "Outcome"]
 

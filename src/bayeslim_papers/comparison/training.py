@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 import bayeslim as bl
-from bayeslim.experiments.comparison.data import Data, likelihood_for, sizes_for
 from bayeslim.likelihoods import remember_likelihood_
 from bayeslim.optim import SGHMC, CVAdam
 from bayeslim.optim.sparsity_target import SparsityTarget
@@ -21,6 +20,7 @@ from bayeslim.randomness import derived_seed, seeded
 from bayeslim.schedules import Progress, constant_then_linear, cosine_cycles, sampling_epochs, warmup_linear
 from bayeslim.training.many import fit_many
 from bayeslim.training.stack import Objective, StackStepper, check_alike
+from bayeslim_papers.comparison.data import Data, likelihood_for, sizes_for
 
 __all__ = ["Config", "Job", "by_sampler", "network", "pruner_for", "sampler_for", "train_side_by_side"]
 

@@ -1,6 +1,6 @@
-"""`python -m bayeslim.experiments.dissertation`."""
+"""`python -m bayeslim_papers.dissertation`."""
 
-from bayeslim.experiments.dissertation import main
+from bayeslim_papers.dissertation import main
 
 if __name__ == "__main__":
     main()

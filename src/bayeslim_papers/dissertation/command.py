@@ -26,12 +26,12 @@ from typing import Any, Protocol
 import torch
 from rich.console import Console
 
-from bayeslim.experiments.arguments import add_seeds, common_parser
-from bayeslim.experiments.dissertation.networks import STARTS, Networks
-from bayeslim.experiments.dissertation.regression import Curve
-from bayeslim.experiments.dissertation.reviews import Reviews
-from bayeslim.experiments.dissertation.table import table
-from bayeslim.experiments.record import check_joinable, join_files, united, write_record
+from bayeslim_papers.arguments import add_seeds, common_parser
+from bayeslim_papers.dissertation.networks import STARTS, Networks
+from bayeslim_papers.dissertation.regression import Curve
+from bayeslim_papers.dissertation.reviews import Reviews
+from bayeslim_papers.dissertation.table import table
+from bayeslim_papers.record import check_joinable, join_files, united, write_record
 
 __all__ = ["PAPER", "QUICK", "TOLERANCE", "Config", "Part", "main", "merged", "run"]
 

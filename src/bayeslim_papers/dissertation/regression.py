@@ -24,11 +24,11 @@ from torch import nn
 
 import bayeslim as bl
 from bayeslim.data import RegressionData
-from bayeslim.experiments.dissertation.start import scatter_
 from bayeslim.likelihoods import Gaussian
 from bayeslim.randomness import seeded
 from bayeslim.schedules import Progress
 from bayeslim.training import fit_many
+from bayeslim_papers.dissertation.start import scatter_
 
 __all__ = ["GAUSSIAN_CONSTANT", "Curve"]
 

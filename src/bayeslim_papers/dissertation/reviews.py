@@ -23,11 +23,11 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.data import TextData
-from bayeslim.experiments.dissertation.pruning import accuracies, errors
 from bayeslim.priors import LogUniform
 from bayeslim.pruning import LOG_ALPHA
 from bayeslim.randomness import seeded
 from bayeslim.training import fit_many
+from bayeslim_papers.dissertation.pruning import accuracies, errors
 
 __all__ = ["ReviewTokens", "Reviews", "tokenised", "words"]
 

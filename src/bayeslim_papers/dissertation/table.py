@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
-from bayeslim.experiments.dissertation.regression import GAUSSIAN_CONSTANT
-from bayeslim.experiments.spread import spread
+from bayeslim_papers.dissertation.regression import GAUSSIAN_CONSTANT
+from bayeslim_papers.spread import spread
 
 __all__ = ["by_variant", "layer_percents", "table"]
 

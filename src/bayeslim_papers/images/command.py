@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bayeslim.experiments.arguments import add_seeds
-from bayeslim.experiments.command import carry_out, resumable_parser
-from bayeslim.experiments.training import PRECISIONS
-from bayeslim.experiments.vision.experiment import ImageExperiment
+from bayeslim_papers.arguments import add_seeds
+from bayeslim_papers.command import carry_out, resumable_parser
+from bayeslim_papers.images.experiment import ImageExperiment
+from bayeslim_papers.training import PRECISIONS
 
 __all__ = ["command"]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from bayeslim.experiments.experiment import Experiment
-from bayeslim.experiments.training import check_precision
-from bayeslim.experiments.vision.images import Splits
+from bayeslim_papers.experiment import Experiment
+from bayeslim_papers.images.images import Splits
+from bayeslim_papers.training import check_precision
 
 __all__ = ["ImageExperiment"]
 

@@ -1,6 +1,6 @@
 """ImageNet as arrays of bytes in files, from which batches are read as they are needed.
 
-    python -m bayeslim.experiments.vision.imagenet FOLDER --root DATA
+    python -m bayeslim_papers.images.imagenet FOLDER --root DATA
 
 makes them out of the folders train/ and val/ of JPEG files, one folder per class (needs Pillow, and 280 GB of room):
 the shorter side becomes 256 pixels, the middle is kept.
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from rich.progress import track
 
-from bayeslim.experiments.vision.images import Images, Splits
+from bayeslim_papers.images.images import Images, Splits
 
 __all__ = ["load_imagenet", "main", "prepare_imagenet"]
 
@@ -49,7 +49,7 @@ def load_imagenet(root: Path | None, device: str) -> Splits:
         if not pixels.is_file() or not labels.is_file():
             raise FileNotFoundError(
                 f"{pixels} and {labels.name} are not there: make them with `python -m "
-                "bayeslim.experiments.vision.imagenet FOLDER --root DATA`, or name their folder by --root"
+                "bayeslim_papers.images.imagenet FOLDER --root DATA`, or name their folder by --root"
             )
         bytes_ = torch.from_numpy(np.load(pixels, mmap_mode="c"))  # copied where written to: torch wants that right
         parts.append(Images(bytes_, torch.from_numpy(np.load(labels)).to(device), centre, spread, crop=CROP))
@@ -100,7 +100,7 @@ def prepare_imagenet(source: Path, root: Path, side: int = SIDE) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Prepare ImageNet from the command line."""
-    program, shape = "python -m bayeslim.experiments.vision.imagenet", argparse.RawDescriptionHelpFormatter
+    program, shape = "python -m bayeslim_papers.images.imagenet", argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog=program, description=__doc__, formatter_class=shape)
     parser.add_argument("source", type=Path, help="folder with train/ and val/")
     parser.add_argument("--root", type=Path, required=True, help="data folder, gets imagenet/")

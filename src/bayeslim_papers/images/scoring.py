@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.evaluation_mode import evaluation_mode
-from bayeslim.experiments.vision.training import precise
 from bayeslim.gaussian import Gaussian
 from bayeslim.randomness import seeded
+from bayeslim_papers.images.training import precise
 
 __all__ = ["Collected", "Predicted", "predicted", "scores"]
 

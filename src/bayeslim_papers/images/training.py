@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 import bayeslim as bl
-from bayeslim.experiments.training import Say, check_precision, epochs_left, resumed_, silent
-from bayeslim.experiments.vision.images import Images
 from bayeslim.randomness import seeded
 from bayeslim.schedules import Progress, Schedule, constant
 from bayeslim.training.checkpoint import RunState
 from bayeslim.training.replay import Replayed
+from bayeslim_papers.images.images import Images
+from bayeslim_papers.training import Say, check_precision, epochs_left, resumed_, silent
 
 __all__ = ["Gradients", "precise", "train"]
 

@@ -14,14 +14,14 @@ Results are written after every posterior and seed, and a run with the same --ou
 --seeds split a part over several processes, whose files --merge joins.
 """
 
-from bayeslim.experiments.k_tied.cifar import Cifar10, Cifar100
-from bayeslim.experiments.k_tied.command import PARTS, main
-from bayeslim.experiments.k_tied.imdb import Imdb
-from bayeslim.experiments.k_tied.mnist import Mnist
-from bayeslim.experiments.k_tied.paper import PAPER
-from bayeslim.experiments.k_tied.part import Part, Splits
-from bayeslim.experiments.k_tied.resnet import Resnet
-from bayeslim.experiments.k_tied.table import table
+from bayeslim_papers.k_tied.cifar import Cifar10, Cifar100
+from bayeslim_papers.k_tied.command import PARTS, main
+from bayeslim_papers.k_tied.imdb import Imdb
+from bayeslim_papers.k_tied.mnist import Mnist
+from bayeslim_papers.k_tied.paper import PAPER
+from bayeslim_papers.k_tied.part import Part, Splits
+from bayeslim_papers.k_tied.resnet import Resnet
+from bayeslim_papers.k_tied.table import table
 
 __all__ = [
     "PAPER",

@@ -1,6 +1,6 @@
-"""`python -m bayeslim.experiments.k_tied`."""
+"""`python -m bayeslim_papers.k_tied`."""
 
-from bayeslim.experiments.k_tied import main
+from bayeslim_papers.k_tied import main
 
 if __name__ == "__main__":
     main()

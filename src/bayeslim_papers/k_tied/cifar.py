@@ -19,9 +19,9 @@ import torch
 from torch import nn
 
 import bayeslim as bl
-from bayeslim.experiments.k_tied.part import Part, Splits, made_images
 from bayeslim.layers.initial import he_normal
 from bayeslim.posteriors import KTied, MeanField
+from bayeslim_papers.k_tied.part import Part, Splits, made_images
 
 __all__ = ["Cifar10", "Cifar100"]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from bayeslim.experiments.arguments import add_seeds
-from bayeslim.experiments.command import carry_out, resumable_parser
-from bayeslim.experiments.k_tied.cifar import Cifar10, Cifar100
-from bayeslim.experiments.k_tied.imdb import Imdb
-from bayeslim.experiments.k_tied.mnist import Mnist
-from bayeslim.experiments.k_tied.part import Part
-from bayeslim.experiments.k_tied.resnet import Resnet
-from bayeslim.experiments.k_tied.table import table
-from bayeslim.experiments.training import PRECISIONS
+from bayeslim_papers.arguments import add_seeds
+from bayeslim_papers.command import carry_out, resumable_parser
+from bayeslim_papers.k_tied.cifar import Cifar10, Cifar100
+from bayeslim_papers.k_tied.imdb import Imdb
+from bayeslim_papers.k_tied.mnist import Mnist
+from bayeslim_papers.k_tied.part import Part
+from bayeslim_papers.k_tied.resnet import Resnet
+from bayeslim_papers.k_tied.table import table
+from bayeslim_papers.training import PRECISIONS
 
 __all__ = ["PARTS", "main"]
 
@@ -33,7 +33,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a part of the experiment from the command line."""
-    from bayeslim.experiments import k_tied  # here, since the package imports this module
+    from bayeslim_papers import k_tied  # here, since the package imports this module
 
     parser = resumable_parser(k_tied.__doc__, root="mnist/, cifar10/, cifar-100-binary/ or imdb/")
     parser.add_argument("--part", default="mnist", choices=PARTS)

@@ -23,9 +23,9 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.data.text_inputs import TextInputs
-from bayeslim.experiments.k_tied.part import Part, Splits
 from bayeslim.layers.initial import he_normal
 from bayeslim.posteriors import KTied, MeanField
+from bayeslim_papers.k_tied.part import Part, Splits
 
 __all__ = ["Imdb"]
 

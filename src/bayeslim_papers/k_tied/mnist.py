@@ -22,13 +22,13 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.analysis import GradientSNR
-from bayeslim.experiments.k_tied.part import Part, Splits, made_images
-from bayeslim.experiments.k_tied.scoring import Data, score
-from bayeslim.experiments.training import Say
 from bayeslim.posteriors import KTied, MeanField
 from bayeslim.randomness import derived_seed, seeded
 from bayeslim.schedules import Progress
 from bayeslim.training.step import Stepper
+from bayeslim_papers.k_tied.part import Part, Splits, made_images
+from bayeslim_papers.k_tied.scoring import Data, score
+from bayeslim_papers.training import Say
 
 __all__ = ["Mnist"]
 

@@ -12,13 +12,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from bayeslim.experiments.experiment import Experiment
-from bayeslim.experiments.k_tied.paper import PAPER
-from bayeslim.experiments.k_tied.scoring import METRICS, Data, Metrics, score, truncated
-from bayeslim.experiments.k_tied.training import train
-from bayeslim.experiments.record import Record
-from bayeslim.experiments.training import Say, silent
 from bayeslim.randomness import seeded
+from bayeslim_papers.experiment import Experiment
+from bayeslim_papers.k_tied.paper import PAPER
+from bayeslim_papers.k_tied.scoring import METRICS, Data, Metrics, score, truncated
+from bayeslim_papers.k_tied.training import train
+from bayeslim_papers.record import Record
+from bayeslim_papers.training import Say, silent
 
 __all__ = ["Part", "Splits", "made_images", "posterior_name"]
 

@@ -23,12 +23,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import bayeslim as bl
-from bayeslim.experiments.k_tied.part import Part, Splits, made_images
-from bayeslim.experiments.k_tied.scoring import CALIBRATION, METRICS, Metrics
-from bayeslim.experiments.training import Say, silent
 from bayeslim.layers import BayesLayer
 from bayeslim.posteriors import MeanField
 from bayeslim.schedules import Schedule
+from bayeslim_papers.k_tied.part import Part, Splits, made_images
+from bayeslim_papers.k_tied.scoring import CALIBRATION, METRICS, Metrics
+from bayeslim_papers.training import Say, silent
 
 __all__ = ["Resnet", "linear_by_steps", "saved"]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
-from bayeslim.experiments.k_tied.paper import STANDARD_ERRORS, rows
-from bayeslim.experiments.spread import spread
+from bayeslim_papers.k_tied.paper import STANDARD_ERRORS, rows
+from bayeslim_papers.spread import spread
 
 __all__ = ["table"]
 

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayeslim.experiments.k_tied.scoring import Data
-from bayeslim.experiments.training import Say, check_precision, epochs_left, resumed_, silent
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.randomness import seeded
 from bayeslim.schedules import Progress, Schedule
 from bayeslim.training.checkpoint import RunState
 from bayeslim.training.stack import Objective, StackStepper
+from bayeslim_papers.k_tied.scoring import Data
+from bayeslim_papers.training import Say, check_precision, epochs_left, resumed_, silent
 
 __all__ = ["ForTensorCores", "train"]
 

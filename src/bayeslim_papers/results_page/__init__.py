@@ -9,7 +9,7 @@ record that is not there is named at the end of the page with the command that m
 A new experiment: its entries in a module here, and a section in `registry.SECTIONS`.
 """
 
-from bayeslim.experiments.results_page.page import main, page, read
-from bayeslim.experiments.results_page.registry import SECTIONS, Entry, Section
+from bayeslim_papers.results_page.page import main, page, read
+from bayeslim_papers.results_page.registry import SECTIONS, Entry, Section
 
 __all__ = ["SECTIONS", "Entry", "Section", "main", "page", "read"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from statistics import mean
 
-from bayeslim.experiments.comparison.table import table
-from bayeslim.experiments.results_page.entry import Entry, Record, seeds_of
+from bayeslim_papers.comparison.table import table
+from bayeslim_papers.results_page.entry import Entry, Record, seeds_of
 
 __all__ = ["IMAGES", "UCI"]
 

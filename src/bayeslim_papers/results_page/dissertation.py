@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from statistics import mean
 
-from bayeslim.experiments.dissertation.regression import GAUSSIAN_CONSTANT
-from bayeslim.experiments.dissertation.table import by_variant, layer_percents, table
-from bayeslim.experiments.results_page.entry import Entry, Notes, Record, seeds_of
+from bayeslim_papers.dissertation.regression import GAUSSIAN_CONSTANT
+from bayeslim_papers.dissertation.table import by_variant, layer_percents, table
+from bayeslim_papers.results_page.entry import Entry, Notes, Record, seeds_of
 
 __all__ = ["ABOUT", "ENTRIES"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from statistics import mean
 
-from bayeslim.experiments.k_tied.paper import rows
-from bayeslim.experiments.k_tied.table import table
-from bayeslim.experiments.results_page.entry import Entry, Notes, Record, seeds_of
+from bayeslim_papers.k_tied.paper import rows
+from bayeslim_papers.k_tied.table import table
+from bayeslim_papers.results_page.entry import Entry, Notes, Record, seeds_of
 
 __all__ = ["ENTRIES"]
 

@@ -8,10 +8,10 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bayeslim.experiments.results_page.entry import Entry, Record, Section
-from bayeslim.experiments.results_page.markdown import narrowed, wrapped
-from bayeslim.experiments.results_page.registry import SECTIONS
 from bayeslim.storage import write_atomically
+from bayeslim_papers.results_page.entry import Entry, Record, Section
+from bayeslim_papers.results_page.markdown import narrowed, wrapped
+from bayeslim_papers.results_page.registry import SECTIONS
 
 __all__ = ["main", "page", "read"]
 
@@ -52,7 +52,7 @@ def read(folder: Path, sections: Sequence[Section] = SECTIONS) -> dict[str, Reco
             records[file.stem] = record
         elif not str(record.get("command", "")).startswith("python benchmarks/"):
             raise ValueError(
-                f"{file} belongs to no experiment: add it to SECTIONS of bayeslim.experiments.results_page.registry, "
+                f"{file} belongs to no experiment: add it to SECTIONS of bayeslim_papers.results_page.registry, "
                 "or remove it"
             )
     return records

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bayeslim.experiments.results_page import (
+from bayeslim_papers.results_page import (
     comparison,
     dissertation,
     k_tied,
@@ -13,7 +13,7 @@ from bayeslim.experiments.results_page import (
     variable_selection,
     vdp,
 )
-from bayeslim.experiments.results_page.entry import Entry, Section
+from bayeslim_papers.results_page.entry import Entry, Section
 
 __all__ = ["SECTIONS", "Entry", "Section"]
 

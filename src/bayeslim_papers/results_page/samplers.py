@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from statistics import mean
 
-from bayeslim.experiments.results_page.entry import Entry, Record, seeds_of
-from bayeslim.experiments.samplers.table import table as mnist_table
-from bayeslim.experiments.vision.samplers_table import table as cifar_table
+from bayeslim_papers.results_page.entry import Entry, Record, seeds_of
+from bayeslim_papers.samplers.cifar_table import table as cifar_table
+from bayeslim_papers.samplers.mnist_table import table as mnist_table
 
 __all__ = ["CIFAR", "MNIST"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bayeslim.experiments.results_page.entry import Entry, Record
+from bayeslim_papers.results_page.entry import Entry, Record
 
 __all__ = ["ENTRIES"]
 

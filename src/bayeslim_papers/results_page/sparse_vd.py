@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bayeslim.experiments.results_page import sparse_vd_notes as notes
-from bayeslim.experiments.results_page.entry import Entry, Notes
-from bayeslim.experiments.sparse_vd.table import table
+from bayeslim_papers.results_page import sparse_vd_notes as notes
+from bayeslim_papers.results_page.entry import Entry, Notes
+from bayeslim_papers.sparse_vd.table import table
 
 __all__ = ["ENTRIES"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from statistics import mean
 
-from bayeslim.experiments.results_page.entry import Record, seeds_of
-from bayeslim.experiments.sparse_vd.views import SHIFTS, TURNS
+from bayeslim_papers.results_page.entry import Record, seeds_of
+from bayeslim_papers.sparse_vd.views import SHIFTS, TURNS
 
 __all__ = [
     "ard_clip_notes",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from statistics import mean
 
-from bayeslim.experiments.results_page.entry import Entry, Record, seeds_of
-from bayeslim.experiments.variable_selection import table
+from bayeslim_papers.results_page.entry import Entry, Record, seeds_of
+from bayeslim_papers.samplers.variable_selection import table
 
 __all__ = ["ABOUT", "ENTRIES"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from statistics import mean
 
-from bayeslim.experiments.results_page.entry import Entry, Record, seeds_of
-from bayeslim.experiments.vdp.table import table
-from bayeslim.experiments.vision.vdp_table import table as deep_table
+from bayeslim_papers.results_page.entry import Entry, Record, seeds_of
+from bayeslim_papers.vdp.images_table import table as deep_table
+from bayeslim_papers.vdp.mnist_table import table
 
 __all__ = ["DEEP", "MNIST"]
 

@@ -1,6 +1,6 @@
-"""`python -m bayeslim.experiments.samplers`."""
+"""`python -m bayeslim_papers.samplers`."""
 
-from bayeslim.experiments.samplers import main
+from bayeslim_papers.samplers import main
 
 if __name__ == "__main__":
     main()

@@ -27,19 +27,19 @@ import torch
 from torch import nn
 
 import bayeslim as bl
-from bayeslim.experiments.training import Say, silent
-from bayeslim.experiments.vision.command import command
-from bayeslim.experiments.vision.experiment import ImageExperiment
-from bayeslim.experiments.vision.images import Splits, load_cifar10, made_images
-from bayeslim.experiments.vision.samplers_table import table
-from bayeslim.experiments.vision.scoring import Collected, predicted, scores
-from bayeslim.experiments.vision.training import train
 from bayeslim.optim import CVAdam
 from bayeslim.optim.groups import prunable_layers
 from bayeslim.optim.sparsity_target import SparsityTarget
 from bayeslim.optim.spike_slab import SpikeAndSlab
 from bayeslim.randomness import seeded
 from bayeslim.schedules import Progress, cosine_cycles, sampling_epochs
+from bayeslim_papers.images.command import command
+from bayeslim_papers.images.experiment import ImageExperiment
+from bayeslim_papers.images.images import Splits, load_cifar10, made_images
+from bayeslim_papers.images.scoring import Collected, predicted, scores
+from bayeslim_papers.images.training import train
+from bayeslim_papers.samplers.cifar_table import table
+from bayeslim_papers.training import Say, silent
 
 __all__ = ["METHODS", "PAPER", "TOLERANCE", "Method", "Samplers", "main"]
 

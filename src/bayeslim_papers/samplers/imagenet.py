@@ -5,7 +5,7 @@
 The methods of `samplers`. Of the paper's settings one knows 200 epochs in four cycles, the first of them without
 snapshots, so that there are nine. Batches, learning rates and decay are those usual for this network: 256, 0.1 for SGD,
 as much more than for CIFAR-10 for CV-Adam, 0.0001. `--root` must hold imagenet/ as `python -m
-bayeslim.experiments.vision.imagenet` writes it; batches are read from its files.
+bayeslim_papers.images.imagenet` writes it; batches are read from its files.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, ClassVar, Self
 from torch import nn
 
 import bayeslim as bl
-from bayeslim.experiments.vision.command import command
-from bayeslim.experiments.vision.imagenet import load_imagenet
-from bayeslim.experiments.vision.images import Splits, made_images
-from bayeslim.experiments.vision.samplers import Samplers
-from bayeslim.experiments.vision.samplers_table import table
+from bayeslim_papers.images.command import command
+from bayeslim_papers.images.imagenet import load_imagenet
+from bayeslim_papers.images.images import Splits, made_images
+from bayeslim_papers.samplers.cifar import Samplers
+from bayeslim_papers.samplers.cifar_table import table
 
 __all__ = ["PAPER", "SamplersImagenet", "main"]
 

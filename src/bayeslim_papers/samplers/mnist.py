@@ -30,12 +30,12 @@ from typing import Any
 from rich.console import Console
 
 import bayeslim as bl
-from bayeslim.experiments.arguments import add_seeds, common_parser
-from bayeslim.experiments.method_runs import all_runs, merged
-from bayeslim.experiments.record import Record, join_files, read_record, write_record
-from bayeslim.experiments.samplers.methods import METHODS, Config, Data, Outcome
-from bayeslim.experiments.samplers.table import table
 from bayeslim.predictive import Snapshots
+from bayeslim_papers.arguments import add_seeds, common_parser
+from bayeslim_papers.method_runs import all_runs, merged
+from bayeslim_papers.record import Record, join_files, read_record, write_record
+from bayeslim_papers.samplers.mnist_methods import METHODS, Config, Data, Outcome
+from bayeslim_papers.samplers.mnist_table import table
 
 __all__ = ["PAPER", "Config", "main", "run"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from statistics import mean
 from typing import Any
 
-from bayeslim.experiments.samplers.methods import METHODS
-from bayeslim.experiments.spread import spread
+from bayeslim_papers.samplers.mnist_methods import METHODS
+from bayeslim_papers.spread import spread
 
 __all__ = ["table"]
 

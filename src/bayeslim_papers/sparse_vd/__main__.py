@@ -1,6 +1,6 @@
-"""`python -m bayeslim.experiments.sparse_vd`."""
+"""`python -m bayeslim_papers.sparse_vd`."""
 
-from bayeslim.experiments.sparse_vd import main
+from bayeslim_papers.sparse_vd import main
 
 if __name__ == "__main__":
     main()

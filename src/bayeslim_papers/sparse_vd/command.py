@@ -38,12 +38,12 @@ from typing import Any
 
 from rich.console import Console
 
-from bayeslim.experiments.arguments import add_seeds, common_parser
-from bayeslim.experiments.record import begun, check_joinable, join_files, read_record, write_record
-from bayeslim.experiments.sparse_vd.finish import finished
-from bayeslim.experiments.sparse_vd.recipes import FINISHES, GOALS, PAPER, RECIPES, TOLERANCE, USUAL, Recipe
-from bayeslim.experiments.sparse_vd.table import table
-from bayeslim.experiments.sparse_vd.training import Config, Data, load_images, train_lenets, train_vgg
+from bayeslim_papers.arguments import add_seeds, common_parser
+from bayeslim_papers.record import begun, check_joinable, join_files, read_record, write_record
+from bayeslim_papers.sparse_vd.finish import finished
+from bayeslim_papers.sparse_vd.recipes import FINISHES, GOALS, PAPER, RECIPES, TOLERANCE, USUAL, Recipe
+from bayeslim_papers.sparse_vd.table import table
+from bayeslim_papers.sparse_vd.training import Config, Data, load_images, train_lenets, train_vgg
 
 __all__ = ["Config", "main", "merged", "run", "stacks"]
 

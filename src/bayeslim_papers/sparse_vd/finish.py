@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import bayeslim as bl
-from bayeslim.experiments.sparse_vd.recipes import FINISHES, Finish
-from bayeslim.experiments.sparse_vd.training import Config
-from bayeslim.experiments.sparse_vd.views import Data, varied
 from bayeslim.schedules import constant_then_linear
 from bayeslim.training import fit_many
+from bayeslim_papers.sparse_vd.recipes import FINISHES, Finish
+from bayeslim_papers.sparse_vd.training import Config
+from bayeslim_papers.sparse_vd.views import Data, varied
 
 __all__ = ["SoftLabels", "finished", "judged", "soft_targets", "tune_"]
 

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 import bayeslim as bl
-from bayeslim.experiments.sparse_vd.recipes import FINISHES, NETWORKS, RECIPES, USUAL, Recipe, bayesian_, fresh
-from bayeslim.experiments.sparse_vd.views import Data, varied
 from bayeslim.randomness import seeded
 from bayeslim.schedules import constant_then_linear, warmup_linear
 from bayeslim.storage import read_tensors, write_tensors
 from bayeslim.training import fit_many
+from bayeslim_papers.sparse_vd.recipes import FINISHES, NETWORKS, RECIPES, USUAL, Recipe, bayesian_, fresh
+from bayeslim_papers.sparse_vd.views import Data, varied
 
 __all__ = ["Config", "Data", "load_images", "train_lenets", "train_vgg", "whitened"]
 

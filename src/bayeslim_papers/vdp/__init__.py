@@ -1,5 +1,5 @@
 """VDP++ on MNIST: mean and variance in one pass beside a plain network, sampled weights and full covariances."""
 
-from bayeslim.experiments.vdp.command import PAPER, Config, CovarianceNetwork, main, run
+from bayeslim_papers.vdp.mnist import PAPER, Config, CovarianceNetwork, main, run
 
 __all__ = ["PAPER", "Config", "CovarianceNetwork", "main", "run"]

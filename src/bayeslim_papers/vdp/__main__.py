@@ -1,6 +1,6 @@
-"""`python -m bayeslim.experiments.vdp`."""
+"""`python -m bayeslim_papers.vdp`."""
 
-from bayeslim.experiments.vdp import main
+from bayeslim_papers.vdp import main
 
 if __name__ == "__main__":
     main()

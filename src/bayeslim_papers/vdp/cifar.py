@@ -19,10 +19,10 @@ from typing import Any, ClassVar, Self
 from torch import nn
 
 import bayeslim as bl
-from bayeslim.experiments.vision.command import command
-from bayeslim.experiments.vision.images import Splits, load_cifar10, made_images
-from bayeslim.experiments.vision.vdp import Vdp
-from bayeslim.experiments.vision.vdp_table import table
+from bayeslim_papers.images.command import command
+from bayeslim_papers.images.images import Splits, load_cifar10, made_images
+from bayeslim_papers.vdp.images import Vdp
+from bayeslim_papers.vdp.images_table import table
 
 __all__ = ["VdpCifar", "main"]
 

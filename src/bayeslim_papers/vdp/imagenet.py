@@ -6,7 +6,7 @@
 pixels, half of them mirrored; methods det and vdp, on demand bbb (see `vdp`). As a script of the authors does, the KL
 to N(0, 1) is added at 0.01 beside 1000 times the mean cross-entropy: 12.8 times its weight in the ELBO. That script has
 patches of 32 and six GPUs with 1024 images each; theirs is 45 % top-1 accuracy, in training. `--root` must hold
-imagenet/ as `python -m bayeslim.experiments.vision.imagenet` writes it; batches are read from its files.
+imagenet/ as `python -m bayeslim_papers.images.imagenet` writes it; batches are read from its files.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any, ClassVar, Self
 from torch import nn
 
 import bayeslim as bl
-from bayeslim.experiments.vision.command import command
-from bayeslim.experiments.vision.imagenet import CROP, load_imagenet
-from bayeslim.experiments.vision.images import Splits, made_images
-from bayeslim.experiments.vision.vdp import PAPER, Vdp
-from bayeslim.experiments.vision.vdp_table import table
+from bayeslim_papers.images.command import command
+from bayeslim_papers.images.imagenet import CROP, load_imagenet
+from bayeslim_papers.images.images import Splits, made_images
+from bayeslim_papers.vdp.images import PAPER, Vdp
+from bayeslim_papers.vdp.images_table import table
 
 __all__ = ["VdpImagenet", "main"]
 

@@ -23,15 +23,15 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.analysis import SNRS, add_noise
-from bayeslim.experiments.training import Say, silent
-from bayeslim.experiments.vision.experiment import ImageExperiment
-from bayeslim.experiments.vision.images import Splits
-from bayeslim.experiments.vision.scoring import Predicted, predicted, scores
-from bayeslim.experiments.vision.training import train
 from bayeslim.posteriors import fan_in_mean_field
 from bayeslim.pruning.criteria import MAGNITUDE
 from bayeslim.randomness import seeded
 from bayeslim.schedules import Schedule, cosine_cycles, warmup_linear
+from bayeslim_papers.images.experiment import ImageExperiment
+from bayeslim_papers.images.images import Splits
+from bayeslim_papers.images.scoring import Predicted, predicted, scores
+from bayeslim_papers.images.training import train
+from bayeslim_papers.training import Say, silent
 
 __all__ = ["METHODS", "PAPER", "TOLERANCE", "Vdp"]
 

@@ -35,10 +35,6 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.analysis import SNRS, infidelity, magnitude_curve, noise_sweep, sensitivity_max
-from bayeslim.experiments.arguments import add_seeds, common_parser
-from bayeslim.experiments.method_runs import all_runs, merged
-from bayeslim.experiments.record import Record, join_files, read_record, write_record
-from bayeslim.experiments.vdp.table import table
 from bayeslim.full_covariance import full_covariance
 from bayeslim.gaussian import Gaussian
 from bayeslim.machine import machine
@@ -46,6 +42,10 @@ from bayeslim.posteriors import fan_in_mean_field
 from bayeslim.randomness import seeded
 from bayeslim.step_costs import costs_of, train_step
 from bayeslim.timing import interleaved
+from bayeslim_papers.arguments import add_seeds, common_parser
+from bayeslim_papers.method_runs import all_runs, merged
+from bayeslim_papers.record import Record, join_files, read_record, write_record
+from bayeslim_papers.vdp.mnist_table import table
 
 __all__ = ["PAPER", "Config", "CovarianceNetwork", "main", "run"]
 
