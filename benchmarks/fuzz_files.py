@@ -23,7 +23,7 @@ from harness import run
 
 KINDS = (
     *("model", "slim", "checkpoint", "config", "run", "preprocessing", "csv", "npy", "npz", "splits", "idx", "cifar"),
-    *("reviews", "tar", "png", "parquet"),
+    *("reviews", "png", "parquet"),
 )
 OUTCOMES = ("loaded", "refused", "crash", "hang", "code")
 SECONDS = 5.0

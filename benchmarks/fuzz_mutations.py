@@ -9,7 +9,6 @@ import io
 import json
 import lzma
 import re
-import tarfile
 import tomllib
 import zipfile
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from fuzz_samples import npy_bytes, tar_bytes
+from fuzz_samples import npy_bytes
 
 from bayeslim.storage import read_tensors, write_tensors
 
@@ -176,17 +175,6 @@ def _repacked(pack: Callable[[bytes], bytes], unpack: Callable[[bytes], bytes]) 
     return lambda content, random, scratch: pack(damaged(unpack(content), random))
 
 
-def _edited_tar(content: bytes, random: Random, scratch: Path) -> bytes:
-    """Members with odd names, types, sizes and dates, or damage under the compression."""
-    if random.random() < 0.5:
-        return gzip.compress(damaged(tar_bytes(), random), mtime=0)
-    member = tarfile.TarInfo(random.choice(("../x", "/x", "a/../../x", "C:/x", "x" * 300, "a/\0b", "set", "é")))
-    member.type = random.choice((tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE))
-    member.linkname, member.size = "/etc/passwd", random.choice((0, 5, 2**33))
-    member.mtime, member.mode = random.choice((0, 2**40, 2**62)), random.choice((0o644, 0o7777))
-    return gzip.compress(tar_bytes(member, random.choice((tarfile.GNU_FORMAT, tarfile.PAX_FORMAT))), mtime=0)
-
-
 def _edited_npz(content: bytes, random: Random, scratch: Path) -> bytes:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
@@ -230,6 +218,5 @@ INSIDE: dict[str, Callable[[bytes, Random, Path], bytes]] = {
     "idx": _repacked(lambda raw: gzip.compress(raw, mtime=0), gzip.decompress),
     "cifar": _repacked(lzma.compress, lzma.decompress),
     "reviews": _repacked(lzma.compress, lzma.decompress),
-    "tar": _edited_tar,
 }
 """Kind -> what changes its content and packs it again."""

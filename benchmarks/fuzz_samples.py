@@ -4,7 +4,6 @@ import gzip
 import io
 import json
 import lzma
-import tarfile
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,7 +66,6 @@ def make_samples(folder: Path) -> dict[str, list[bytes]]:
         "idx": [gzip.compress(idx, mtime=0)],
         "cifar": [lzma.compress(bytes(3073 * 2))],
         "reviews": [lzma.compress("\n".join(map(json.dumps, review)).encode())],
-        "tar": [gzip.compress(tar_bytes(), mtime=0), lzma.compress(tar_bytes())],
         "png": [png_bytes()],
         "parquet": [parquet_bytes()],
     }
@@ -93,18 +91,6 @@ def npy_bytes(array: Any) -> bytes:
 def npz_bytes(arrays: dict[str, Any]) -> bytes:
     file = io.BytesIO()
     np.savez_compressed(file, **arrays)
-    return file.getvalue()
-
-
-def tar_bytes(extra: tarfile.TarInfo | None = None, form: int = tarfile.GNU_FORMAT) -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w", format=form) as tar:
-        for name in ("set/one.txt", "set/two.txt"):
-            member = tarfile.TarInfo(name)
-            member.size = 5
-            tar.addfile(member, io.BytesIO(b"hello"))
-        if extra is not None:
-            tar.addfile(extra, io.BytesIO(b"hello" if extra.size == 5 else b"") if extra.size <= 5 else None)
     return file.getvalue()
 
 

@@ -23,12 +23,12 @@ from fuzz_mutations import mutated
 from fuzz_samples import make_samples
 
 import bayeslim as bl
-from bayeslim.data.archive import extract_tar
-from bayeslim.data.cifar_xz import read_cifar_xz
 from bayeslim.data.idx import read_idx
 from bayeslim.data.image_inputs import read_image_files
+from bayeslim.data.images import images_from_cifar
 from bayeslim.data.named import load_problem
 from bayeslim.data.preprocessing import Preprocessing
+from bayeslim.data.sources import CIFAR10_CLASSES
 from bayeslim.data.tables import read_table
 from bayeslim.data.tabular import regression_npz
 from bayeslim.data.text import _json_reviews  # imdb() itself refuses all but the published file
@@ -84,9 +84,8 @@ LOADERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "npz": ("table.npz", read_table),
     "splits": ("splits.npz", lambda path: regression_npz(path, 0)),
     "idx": ("images.gz", read_idx),
-    "cifar": ("batch.xz", read_cifar_xz),
+    "cifar": ("batch.bin.xz", lambda path: images_from_cifar([path], CIFAR10_CLASSES)),
     "reviews": ("reviews.xz", lambda path: list(_json_reviews(path, "train"))),
-    "tar": ("set.tar.gz", lambda path: extract_tar(path, path.parent / "out", max_bytes=1 << 20)),
     "png": ("image.png", lambda path: read_image_files([path])),
     "parquet": ("table.parquet", read_table),
 }

@@ -11,6 +11,7 @@ ORDER = [
     "plain_text",
     "counts",
     "network_argument",
+    "progress_bar",
     "inference_mode",
     "train_config",
     "turns",

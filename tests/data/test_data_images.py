@@ -1,5 +1,6 @@
 import gzip
 import hashlib
+import io
 import lzma
 import struct
 from pathlib import Path
@@ -10,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from bayeslim.data import cifar10, cifar100, fashion_mnist, images_from_cifar, images_from_idx, mnist, read_idx
-from bayeslim.data.cifar_xz import decode_residuals, read_cifar_xz
-from bayeslim.data.compressed import open_compressed, read_bounded
+from bayeslim.data.compressed import read_bounded
 from bayeslim.data.sources import CIFAR10_CLASSES, KNOWN_SHA256, MNIST_CLASSES
 
 RNG = np.random.default_rng(0)
@@ -20,42 +20,6 @@ RNG = np.random.default_rng(0)
 def idx_bytes(values: NDArray[np.uint8]) -> bytes:
     header = bytes((0, 0, 8, values.ndim)) + struct.pack(f">{values.ndim}I", *values.shape)
     return header + values.tobytes()
-
-
-def encode_cifar(images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> bytes:
-    """The coding of `bayeslim.data.cifar_xz`, pixel by pixel in plain integers."""
-
-    def signed(value: int) -> int:
-        return (value + 128) % 256 - 128
-
-    residuals = np.zeros((3, len(images), 32, 32), np.uint8)
-    for number, image in enumerate(images.astype(int).tolist()):
-        red, green, blue = image
-        for plane in range(3):
-            other = (None, red, blue)[plane]
-            v = [
-                [g if other is None else signed(other[r][c] - g) for c, g in enumerate(row)]
-                for r, row in enumerate(green)
-            ]
-            for r in range(32):
-                for c in range(32):
-                    if r and c:
-                        w, n, nw = v[r][c - 1], v[r - 1][c], v[r - 1][c - 1]
-                        prediction = sorted((w, n, w + n - nw))[1]
-                    elif c:
-                        prediction = v[r][c - 1]
-                    else:
-                        prediction = v[r - 1][c] if r else 0
-                    residuals[plane, number, r, c] = (v[r][c] - prediction) % 256
-    return labels.tobytes() + residuals.tobytes()
-
-
-def some_images() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    noise = RNG.integers(0, 256, (3, 3, 32, 32))
-    extremes = RNG.choice([0, 255], (2, 3, 32, 32))
-    ramp = np.add.outer(np.arange(32) * 4, np.arange(32) * 3)[None, None].repeat(3, 1) + 7
-    images = np.concatenate([noise, extremes, ramp % 256]).astype(np.uint8)
-    return images, RNG.integers(0, 10, len(images)).astype(np.uint8)
 
 
 def write_mnist(folder: Path, suffix: str = "", name: str = "mnist", side: int = 28) -> None:
@@ -200,27 +164,15 @@ def test_idx_images_must_fit_their_labels(tmp_path: Path) -> None:
         images_from_idx(images, labels, MNIST_CLASSES)
 
 
-def test_cifar_residuals_round_trip() -> None:
-    images, labels = some_images()
-    decoded, decoded_labels = decode_residuals(encode_cifar(images, labels))
-    np.testing.assert_array_equal(decoded, images)
-    np.testing.assert_array_equal(decoded_labels, labels)
-
-
-def test_both_cifar_layouts_give_the_same_images(tmp_path: Path) -> None:
-    images, labels = some_images()
-    (tmp_path / "a.xz").write_bytes(lzma.compress(encode_cifar(images, labels)))
-    records = np.concatenate([labels[:, None], images.reshape(len(images), -1)], 1)
-    (tmp_path / "a.bin").write_bytes(records.tobytes())
-    compact, official, both = (
-        images_from_cifar([tmp_path / name for name in names], CIFAR10_CLASSES)
-        for names in (["a.xz"], ["a.bin"], ["a.bin", "a.xz"])
-    )
-    assert torch.equal(compact.x, torch.from_numpy(images).float() / 255)
-    assert torch.equal(compact.x, official.x)
-    assert torch.equal(compact.y, official.y)
-    assert torch.equal(both.x, torch.cat([official.x, compact.x]))
-    assert both.y.dtype == torch.int64
+def test_cifar_files_are_read_one_after_the_other(tmp_path: Path) -> None:
+    images = RNG.integers(0, 256, (6, 3, 32, 32)).astype(np.uint8)
+    labels = RNG.integers(0, 10, 6).astype(np.uint8)
+    records = np.concatenate([labels[:, None], images.reshape(6, -1)], 1)
+    (tmp_path / "a.bin").write_bytes(records[:4].tobytes())
+    (tmp_path / "b.bin.gz").write_bytes(gzip.compress(records[4:].tobytes()))
+    data = images_from_cifar([tmp_path / "a.bin", tmp_path / "b.bin.gz"], CIFAR10_CLASSES)
+    assert torch.equal(data.x, torch.from_numpy(images).float() / 255)
+    assert torch.equal(data.y, torch.from_numpy(labels.astype(np.int64)))
 
 
 def test_bad_cifar_files_are_named(tmp_path: Path) -> None:
@@ -233,12 +185,6 @@ def test_bad_cifar_files_are_named(tmp_path: Path) -> None:
         bad.write_bytes(content)
         with pytest.raises(ValueError, match=rf"bad.bin` {problem}"):
             images_from_cifar([bad], CIFAR10_CLASSES)
-    bad = tmp_path / "bad.xz"
-    bad.write_bytes(lzma.compress(bytes(3074)))
-    with pytest.raises(ValueError, match=r"bad.xz` unpacks to 3074 bytes"):
-        read_cifar_xz(bad)
-    with pytest.raises(ValueError, match="`raw` must hold 3073 bytes an image, got 5"):
-        decode_residuals(bytes(5))
     with pytest.raises(ValueError, match="`paths` must name at least one file"):
         images_from_cifar([], CIFAR10_CLASSES)
 
@@ -276,7 +222,11 @@ def test_cifar10_finds_every_file_of_a_split(tmp_path: Path, monkeypatch: pytest
         cifar10("train", tmp_path, download=False)
 
 
-def test_a_file_that_asks_for_too_much_memory_is_named(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"")
-    with pytest.raises(ValueError, match="asks for more memory than there is"), open_compressed(tmp_path / "a"):
-        raise MemoryError
+def test_a_file_that_asks_for_too_much_memory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Greedy(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            raise MemoryError
+
+    monkeypatch.setattr(lzma, "open", lambda path, mode: Greedy())
+    with pytest.raises(ValueError, match=r"a.xz` is damaged \(it asks for more memory than there is"):
+        read_bounded(tmp_path / "a.xz", 10)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -64,6 +63,7 @@ def command(
     """
     from bayeslim.cli.prediction_parts import PredictionParts
     from bayeslim.cli.prediction_work import PredictionJob, predict_in_workers, predict_share, ranks, total_over_ranks
+    from bayeslim.progress_bar import progress_bar
     from bayeslim.runs import Run
 
     if workers < 1:
@@ -88,7 +88,8 @@ def command(
     count = 0
     try:
         share = predict_share(job) if workers == 1 else predict_in_workers(job, workers)
-        with _progress() as advance, closing(share):  # closed: no worker writes after the block
+        bar = progress_bar("predicting", None, lambda done, speed: f"{done:,} rows, {speed:,.0f} rows/s")
+        with bar as advance, closing(share):  # closed: no worker writes after the block
             for rows in share:
                 advance(rows)
                 count += rows
@@ -114,22 +115,3 @@ def _finish(parts: PredictionParts, input: Path, count: int) -> None:
         raise ValueError(f"{input} has no rows: there is nothing to predict")
     parts.join()
     print(f"{parts.out}: {count} rows")
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int], None]]:
-    """Rows so far and rows per second, on a terminal; yields what adds rows."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("predicting"), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task("", total=None)
-
-        def advance(rows: int) -> None:
-            bar.advance(task, rows)
-            now = bar.tasks[0]
-            bar.update(task, description=f"{now.completed:,.0f} rows, {now.speed or 0:,.0f} rows/s")
-
-        yield advance

@@ -1,18 +1,19 @@
 """Where data lives on this computer, and how a missing file gets there.
 
-A data folder holds one sub-folder per set (``mnist/``, ``cifar10/``, ``uci/``, ...). Three are
+A data folder holds one sub-folder per set (``mnist/``, ``cifar-10-batches-bin/``, ``uci/``, ...). Three are
 searched in turn: the `root` a caller names, the environment variable ``BAYESLIM_DATA``, and the
 user's cache, ``$XDG_CACHE_HOME/bayeslim`` or ``~/.cache/bayeslim``.
 """
 
 import os
+import tarfile
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bayeslim.data.archive import extract_tar
+from bayeslim.data.fetching import download as download_file
+from bayeslim.data.fetching import file_sha256
 from bayeslim.data.sources import Source, known_sha256
-from bayeslim.data.transfer import download as download_file
-from bayeslim.data.transfer import exclusive, file_sha256
 
 
 def data_folders(root: str | os.PathLike[str] | None = None) -> tuple[Path, ...]:
@@ -34,8 +35,8 @@ def data_folders(root: str | os.PathLike[str] | None = None) -> tuple[Path, ...]
     if root is not None:
         if not Path(root).is_dir():
             raise NotADirectoryError(
-                f"`root` must be an existing folder, got {os.fspath(root)!r}: create it or leave "
-                "`root` out to search BAYESLIM_DATA and the user's cache"
+                f"`root` must be an existing folder, got {os.fspath(root)!r}: create it, or leave it out to search "
+                "BAYESLIM_DATA and the user's cache"
             )
         folders.append(Path(root))
     if named := os.environ.get("BAYESLIM_DATA"):
@@ -44,49 +45,6 @@ def data_folders(root: str | os.PathLike[str] | None = None) -> tuple[Path, ...]
     # The XDG specification says that a relative path there is to be ignored.
     base = Path(cache) if cache and Path(cache).is_absolute() else Path.home() / ".cache"
     return (*folders, base / "bayeslim")
-
-
-def verify(path: Path, sha256: str) -> None:
-    """Raise a ValueError that names `path` unless its SHA-256 is `sha256`."""
-    found = file_sha256(path)
-    if found != sha256:
-        raise ValueError(
-            f"`{path}` is corrupt or not the published file: its SHA-256 is {found}, expected "
-            f"{sha256}: delete it and load the data again"
-        )
-
-
-def locate(relative_paths: Sequence[str], root: str | os.PathLike[str] | None = None) -> Path:
-    """Return the first of several alternative files that exists in a data folder, verified.
-
-    A file whose published checksum is known is hashed before it is returned. One that does not
-    match is an error, even if a later folder holds a good copy: nothing is used in part.
-
-    Args:
-        relative_paths: the accepted layouts of one file, e.g. ``["mnist/a.gz", "MNIST/raw/a"]``.
-        root: searched before the other folders, see `data_folders`.
-
-    Returns:
-        The path of the file (or folder, where a layout names a folder).
-
-    Example:
-        >>> path = locate(["uci/concrete.npz"])  # doctest: +SKIP
-        >>> path.name  # doctest: +SKIP
-        'concrete.npz'
-    """
-    folders = data_folders(root)
-    for folder in folders:
-        for relative in relative_paths:
-            path = folder / relative
-            if path.exists():
-                expected = known_sha256(relative)
-                if expected is not None:
-                    verify(path, expected)
-                return path
-    raise FileNotFoundError(
-        f"none of {', '.join(relative_paths)} was found in {', '.join(map(str, folders))}: put one of them "
-        "there or set BAYESLIM_DATA to the folder that holds it"
-    )
 
 
 def obtain(
@@ -98,59 +56,77 @@ def obtain(
     download: bool = True,
     progress: bool = False,
 ) -> Path:
-    """Return a file of the set `name`, fetching it from its official address where it is missing.
+    """Return the path of a file of the set `name`, fetched from its official address where no data folder has it.
 
-    A download goes to the first data folder that can be written to; an archive is unpacked there
-    and then removed.
+    A file whose published checksum is known is hashed first. One that does not match is an error, even if a later
+    folder holds a good copy. A download goes to the first data folder that can be written to, archives unpacked.
 
     Args:
         name: the set, for messages.
-        relative_paths: accepted layouts, see `locate`.
+        relative_paths: the accepted layouts of one file or folder, e.g. ``["mnist/a.gz", "MNIST/raw/a"]``.
         source: the official address, None where the set has none.
         root: searched before the other folders, see `data_folders`.
         download: whether the network may be used.
         progress: show a progress bar while downloading.
 
-    Returns:
-        The verified path.
-
-    Example:
-        >>> source = idx_source("mnist", "t10k-labels-idx1-ubyte.gz")  # doctest: +SKIP
-        >>> obtain("mnist", [source.save_as], source, download=False).name  # doctest: +SKIP
-        't10k-labels-idx1-ubyte.gz'
+    Raises:
+        FileNotFoundError: if it is nowhere and could not be fetched; the message says why.
+        ValueError: if a file is not the published one.
     """
     folders = data_folders(root)
+    if found := _found(folders, relative_paths):
+        return found
     try:
-        return locate(relative_paths, root)
-    except FileNotFoundError:
         if source is None or not download:
-            why = "it has no official address" if source is None else "download=False"
-            raise FileNotFoundError(_missing(name, folders, why, relative_paths)) from None
+            raise OSError("it has no official address" if source is None else "download=False")
+        _fetch(source, next(filter(_writable, folders), folders[-1]), progress)
+    except (OSError, tarfile.TarError) as error:
+        raise FileNotFoundError(
+            f"`{name}` was not found in {', '.join(map(str, folders))} and could not be downloaded ({error}): put "
+            f"{' or '.join(relative_paths)} there or set BAYESLIM_DATA"
+        ) from error
+    return obtain(name, relative_paths, source, root=root, download=False)
+
+
+def _found(folders: Sequence[Path], relative_paths: Sequence[str]) -> Path | None:
+    for folder in folders:
+        for relative in relative_paths:
+            path, expected = folder / relative, known_sha256(relative)
+            if path.exists():
+                if expected is not None and (found := file_sha256(path)) != expected:
+                    raise ValueError(
+                        f"`{path}` is corrupt or not the published file: its SHA-256 is {found}, expected "
+                        f"{expected}: delete it and load the data again"
+                    )
+                return path
+    return None
+
+
+def _fetch(source: Source, folder: Path, progress: bool) -> None:
+    if not source.members:
+        download_file(source.url, folder / source.save_as, source.sha256, progress=progress)
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder) as staging:
+        archive, unpacked = Path(staging, source.save_as), Path(staging, "unpacked")
+        with tarfile.open(download_file(source.url, archive, source.sha256, progress=progress)) as tar:
+            wanted = [member for member in tar if member.isfile() and member.name.startswith(source.members)]
+            tar.extractall(unpacked, wanted, filter="data")  # refuses names that lead out of the folder
+        for entry in unpacked.iterdir():
+            _move(entry, folder / entry.name)
+
+
+def _move(source: Path, target: Path) -> None:
+    """Move a file or a folder as a whole; a folder that is there already is completed file by file."""
     try:
-        _fetch(source, next(filter(_writable, folders), folders[-1]), relative_paths, progress)
-    except (OSError, ValueError) as error:
-        raise FileNotFoundError(_missing(name, folders, str(error), relative_paths)) from error
-    return locate(relative_paths, root)
-
-
-def _fetch(source: Source, folder: Path, relative_paths: Sequence[str], progress: bool) -> None:
-    target = folder / source.save_as
-    with exclusive(target.with_name(target.name + ".fetch")):
-        if any((folder / relative).exists() for relative in relative_paths):
-            return  # another process was faster
-        download_file(source.url, target, source.sha256, progress=progress)
-        if source.members:
-            extract_tar(target, folder, only=source.members)
-            target.unlink()
+        os.replace(source, target)
+    except OSError:
+        if not (source.is_dir() and target.is_dir()):
+            raise
+        for entry in source.iterdir():
+            _move(entry, target / entry.name)
 
 
 def _writable(folder: Path) -> bool:
     existing = next((path for path in (folder, *folder.absolute().parents) if path.exists()), folder)
     return existing.is_dir() and os.access(existing, os.W_OK)
-
-
-def _missing(name: str, folders: Sequence[Path], why: str, relative_paths: Sequence[str]) -> str:
-    return (
-        f"`{name}` was not found in {', '.join(map(str, folders))} and could not be downloaded ({why}): put "
-        f"{' or '.join(relative_paths)} there or set BAYESLIM_DATA"
-    )

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bayeslim.data.compressed import open_compressed, read_up_to
+from bayeslim.data.compressed import read_first
 
 _UNSIGNED_BYTE = 0x08
 _MOST_DIMENSIONS = 4
@@ -36,25 +36,24 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
         >>> images.shape  # doctest: +SKIP
         (10000, 28, 28)
     """
-    with open_compressed(path) as stream:
-        magic = stream.read(4)
-        if len(magic) < 4 or magic[:3] != bytes((0, 0, _UNSIGNED_BYTE)):
-            raise _bad(path, f"starts with {magic.hex() or 'nothing'}, not with 000008")
-        dimensions = magic[3]
-        if not 1 <= dimensions <= _MOST_DIMENSIONS:
-            raise _bad(path, f"states {dimensions} dimensions, not 1 to {_MOST_DIMENSIONS}")
-        header = stream.read(4 * dimensions)
-        if len(header) < 4 * dimensions:
-            raise _bad(path, "ends inside its header")
-        shape = struct.unpack(f">{dimensions}I", header)
-        count = math.prod(shape)
-        if not 0 < count <= _LIMIT:
-            raise _bad(path, f"states the sizes {shape}, not between 1 and {_LIMIT} values")
-        values = read_up_to(stream, count + 1)
-    if len(values) != count:
-        found = "more" if len(values) > count else str(len(values))
+    header = read_first(path, 4 + 4 * _MOST_DIMENSIONS)
+    if header[:3] != bytes((0, 0, _UNSIGNED_BYTE)) or len(header) < 4:
+        raise _bad(path, f"starts with {header[:4].hex() or 'nothing'}, not with 000008")
+    dimensions = header[3]
+    if not 1 <= dimensions <= _MOST_DIMENSIONS:
+        raise _bad(path, f"states {dimensions} dimensions, not 1 to {_MOST_DIMENSIONS}")
+    start = 4 + 4 * dimensions
+    if len(header) < start:
+        raise _bad(path, "ends inside its header")
+    shape = struct.unpack(f">{dimensions}I", header[4:start])
+    count = math.prod(shape)
+    if not 0 < count <= _LIMIT:
+        raise _bad(path, f"states the sizes {shape}, not between 1 and {_LIMIT} values")
+    content = read_first(path, start + count + 1)
+    if len(content) != start + count:
+        found = "more" if len(content) > start + count else str(len(content) - start)
         raise _bad(path, f"has {found} values where its header states {count}")
-    return np.frombuffer(values, np.uint8).reshape(shape)
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
 def _bad(path: Path, problem: str) -> ValueError:

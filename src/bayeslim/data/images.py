@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayeslim.data.cache import obtain
-from bayeslim.data.cifar_xz import MOST_BYTES, SIDE, read_cifar_xz
 from bayeslim.data.compressed import read_bounded
 from bayeslim.data.idx import read_idx
 from bayeslim.data.sources import (
@@ -27,6 +26,9 @@ from bayeslim.data.sources import (
     check_split,
     idx_source,
 )
+
+_SIDE = 32
+_MOST_IMAGES = 100_000  # of one CIFAR file; the largest, CIFAR-100's for training, has 50,000
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,10 +116,8 @@ def cifar10(
 ) -> ImageData:
     """Load CIFAR-10 (Krizhevsky 2009): 50,000 and 10,000 colour images of 32x32 pixels.
 
-    Looks for ``cifar-10-batches-bin/data_batch_1.bin`` (the official binary layout: a label byte,
-    then the red, green and blue planes) and for ``cifar10/data_batch_1.xz`` (the same images,
-    see `bayeslim.data.cifar_xz`). Pixels are divided by 255, nothing else. The training images
-    take 614 MB.
+    Looks for ``cifar-10-batches-bin/data_batch_1.bin`` and its companions (the official binary layout: a label byte,
+    then the red, green and blue planes). Pixels are divided by 255, nothing else. The training images take 614 MB.
 
     Args:
         split: ``"train"`` or ``"test"``.
@@ -137,11 +137,7 @@ def cifar10(
     stems = [f"data_batch_{i}" for i in range(1, 6)] if split == "train" else ["test_batch"]
     paths = []
     for stem in stems:
-        layouts = [
-            f"cifar-10-batches-bin/{stem}.bin",
-            f"cifar10/cifar-10-batches-bin/{stem}.bin",
-            f"cifar10/{stem}.xz",
-        ]
+        layouts = [f"cifar-10-batches-bin/{stem}.bin", f"cifar10/cifar-10-batches-bin/{stem}.bin"]
         paths.append(obtain("cifar10", layouts, CIFAR10_SOURCE, root=root, download=download, progress=progress))
     return images_from_cifar(paths, CIFAR10_CLASSES)
 
@@ -182,7 +178,7 @@ def images_from_cifar(paths: Sequence[Path], classes: tuple[str, ...], label_byt
     """Load files of 32x32 colour images in the layout of CIFAR-10, one after the other.
 
     Args:
-        paths: ``.bin`` files (official layout) or ``.xz`` files (`bayeslim.data.cifar_xz`).
+        paths: files in the official binary layout, plain, ``.gz`` or ``.xz``.
         classes: the names of the classes.
         label_bytes: bytes before the pixels of an image, the last of which is its label.
 
@@ -190,7 +186,7 @@ def images_from_cifar(paths: Sequence[Path], classes: tuple[str, ...], label_byt
         `ImageData` with x (N, 3, 32, 32).
 
     Example:
-        >>> path = Path("cifar10/test_batch.xz")
+        >>> path = Path("cifar-10-batches-bin/test_batch.bin")
         >>> data = images_from_cifar([path], CIFAR10_CLASSES)  # doctest: +SKIP
         >>> len(data)  # doctest: +SKIP
         10000
@@ -201,7 +197,7 @@ def images_from_cifar(paths: Sequence[Path], classes: tuple[str, ...], label_byt
         parts = list(pool.map(functools.partial(_read_cifar, label_bytes=label_bytes), paths))
     for path, (_, labels) in zip(paths, parts, strict=True):
         _check_labels(path, labels, classes)
-    x = torch.empty(sum(len(labels) for _, labels in parts), 3, SIDE, SIDE)
+    x = torch.empty(sum(len(labels) for _, labels in parts), 3, _SIDE, _SIDE)
     np.concatenate([images for images, _ in parts], out=x.numpy())
     y = torch.from_numpy(np.concatenate([labels for _, labels in parts]).astype(np.int64))
     return ImageData(x.div_(255), y, classes)
@@ -261,15 +257,14 @@ def _idx_set(
 
 
 def _read_cifar(path: Path, label_bytes: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    if path.suffix == ".xz":
-        return read_cifar_xz(path)
-    raw, record = read_bounded(path, MOST_BYTES), label_bytes + 3 * SIDE**2
+    record = label_bytes + 3 * _SIDE**2
+    raw = read_bounded(path, _MOST_IMAGES * record)
     if not raw or len(raw) % record:
         raise ValueError(
             f"`{path}` has {len(raw)} bytes, expected a multiple of {record}: delete it and load the data again"
         )
     records = np.frombuffer(raw, np.uint8).reshape(-1, record)
-    return records[:, label_bytes:].reshape(-1, 3, SIDE, SIDE), records[:, label_bytes - 1]
+    return records[:, label_bytes:].reshape(-1, 3, _SIDE, _SIDE), records[:, label_bytes - 1]
 
 
 def _check_labels(path: Path, labels: NDArray[np.uint8], classes: tuple[str, ...]) -> None:

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from bayeslim.data.cells import BadRow
 from bayeslim.data.columns import CategoryColumn, TableInputs
+from bayeslim.data.fetching import file_sha256
 from bayeslim.data.image_inputs import ImageInputs, as_images, class_folders, read_image_files
 from bayeslim.data.preprocessing import Preprocessing
 from bayeslim.data.tables import Table, read_arrays, read_table
 from bayeslim.data.target import Target, Task
-from bayeslim.data.transfer import file_sha256
 from bayeslim.plain_text import one_line
 from bayeslim.randomness import check_seed
 

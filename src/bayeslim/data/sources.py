@@ -40,8 +40,8 @@ CIFAR100_CLASSES = (
     *("whale", "willow_tree", "wolf", "woman", "worm"),
 )
 
-# SHA-256 of the files as published. The *.xz and *.npz files are lossless repackagings; the *.bin
-# files are the members of the official CIFAR-10 archive, which the *.xz files decode to.
+# SHA-256 of the files as published. imdb.jsonl.xz and the *.npz files are lossless repackagings; the *.bin
+# files are the members of the official CIFAR archives.
 KNOWN_SHA256: dict[str, str] = {
     "mnist/train-images-idx3-ubyte.gz": ("440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
     "mnist/train-labels-idx1-ubyte.gz": ("3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
@@ -51,12 +51,6 @@ KNOWN_SHA256: dict[str, str] = {
     "fashion-mnist/train-labels-idx1-ubyte.gz": ("a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
     "fashion-mnist/t10k-images-idx3-ubyte.gz": ("346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
     "fashion-mnist/t10k-labels-idx1-ubyte.gz": ("67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
-    "cifar10/data_batch_1.xz": "7276e4696162955f9ceee550430efd532dfe99ec568ef2cf18f2aece8fd5e3ff",
-    "cifar10/data_batch_2.xz": "41cbc4182d3d3d3cecf9ee2df74255cde4995aa08d3547f5dff5ae74e7128267",
-    "cifar10/data_batch_3.xz": "29c2cc43f9a3fa3962b108a46384cd74e3fc781a4e0cc8412d54feb2d765e25b",
-    "cifar10/data_batch_4.xz": "c0ec19e9ead685141ec6855c91910b65af856b43681d3b02223ad6f8f45e31fb",
-    "cifar10/data_batch_5.xz": "94aef3a43e19620448b9505a19d6f5e28b8096d259cc26a584f9994fa06f3775",
-    "cifar10/test_batch.xz": "257002e9ddb10ee2e4b468450235dd216204d4d0780dc416e5edbfafab508424",
     "cifar-10-batches-bin/data_batch_1.bin": ("cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"),
     "cifar-10-batches-bin/data_batch_2.bin": ("a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"),
     "cifar-10-batches-bin/data_batch_3.bin": ("bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"),

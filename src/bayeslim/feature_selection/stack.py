@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from rich.console import Console
-from rich.progress import Progress as Bar
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bayeslim.models import mlp
 from bayeslim.optim.cv_adam import CVAdam
 from bayeslim.optim.spike_slab import SpikeAndSlab
+from bayeslim.progress_bar import progress_bar
 from bayeslim.randomness import check_seed, seeded
 from bayeslim.schedules import Progress, cosine_cycles
 from bayeslim.training.replay import Replayed
@@ -127,10 +126,9 @@ def fit_stack(
 
     compute_gradients = Replayed(gradients, x.device)
     factor = cosine_cycles(recipe.cycles)
-    console = Console(stderr=True)
     generator = torch.Generator(x.device).manual_seed(check_seed(seed))
-    with Bar(console=console, disable=not (progress and console.is_terminal), transient=True) as bar:
-        for epoch in bar.track(range(recipe.epochs), description="selecting"):
+    with progress_bar("selecting", recipe.epochs, show=progress) as advance:
+        for epoch in range(recipe.epochs):
             order = torch.randperm(rows, device=x.device, generator=generator)
             for number in range(steps):
                 index.copy_(order[number * size : (number + 1) * size])
@@ -143,6 +141,7 @@ def fit_stack(
                 raise FloatingPointError(
                     f"the loss of all restarts is not finite after epoch {epoch + 1}: lower `lr` in the recipe"
                 )
+            advance()
 
 
 @torch.no_grad()

@@ -27,6 +27,7 @@ from bayeslim.optim.spike_slab import pruner_of
 from bayeslim.predictive.evaluate import evaluate
 from bayeslim.predictive.inputs import device_of
 from bayeslim.predictive.snapshots import in_run
+from bayeslim.progress_bar import epoch_bar
 from bayeslim.pruning.sparsity import named_sparsity
 from bayeslim.randomness import check_seed, derived_seed, seeded
 from bayeslim.schedules import Progress, Schedule
@@ -45,7 +46,6 @@ from bayeslim.training.elbo import KLScaling
 from bayeslim.training.history import History
 from bayeslim.training.interrupts import stop_between_steps
 from bayeslim.training.modes import TrainingModes
-from bayeslim.training.progress_bar import progress_bar
 from bayeslim.training.ranks import join
 from bayeslim.training.settings import run_settings
 from bayeslim.training.sharding import sharded_sparsity, unsharded
@@ -205,7 +205,7 @@ def fit(
     pruner = pruner_of(stepper.optimizer)
     steps, modes = math.ceil(len(batches) / accumulate), TrainingModes(model)
 
-    bar = progress_bar(progress and ranks.first, state.epoch, epochs, steps)
+    bar = epoch_bar(epochs, steps, show=progress and ranks.first, done=state.epoch)
     kept = seeded(0, alone=False)
     with kept, in_run(model, state.run), stop_between_steps() as stop, ranks.explained(), bar as advance:
         check = ranks.checker(stop)

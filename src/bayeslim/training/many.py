@@ -20,6 +20,7 @@ from bayeslim.inference_mode import check_trainable
 from bayeslim.likelihoods.base import Likelihood, likelihood_of, remember_likelihood_
 from bayeslim.network_argument import check_network
 from bayeslim.predictive.inputs import device_of
+from bayeslim.progress_bar import epoch_bar
 from bayeslim.pruning.sparsity import named_sparsity
 from bayeslim.randomness import check_seed, derived_seed, seeded
 from bayeslim.schedules import Progress, Schedule, check_value
@@ -29,7 +30,6 @@ from bayeslim.training.elbo import KLScaling
 from bayeslim.training.history import History
 from bayeslim.training.interrupts import stop_between_steps
 from bayeslim.training.modes import TrainingModes
-from bayeslim.training.progress_bar import progress_bar
 from bayeslim.training.stack import Objective, StackStepper, check_alike
 from bayeslim.turns import TURN
 from bayeslim.using import using
@@ -148,7 +148,7 @@ def fit_many(
             seeded(0, alone=False),
             warnings.catch_warnings(),
             stop_between_steps() as stop,
-            progress_bar(progress, 0, epochs, len(batches)) as advance,
+            epoch_bar(epochs, len(batches), show=progress) as advance,
         ):
             warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)  # a loop inside torch.vmap
             for epoch in range(epochs):
