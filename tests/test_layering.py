@@ -79,6 +79,7 @@ ORDER = [
 ]
 OPTIONAL = {
     "tyro",
+    "tomli_w",
     "sklearn",
     "matplotlib",
     "plotly",

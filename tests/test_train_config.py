@@ -41,7 +41,7 @@ def test_round_trip(tmp_path: Path, config: TrainConfig) -> None:
     ("text", "message"),
     [
         ("epochs = ", "is not valid TOML"),
-        ("epoch = 3", "unknown setting 'epoch', did you mean 'epochs'?"),
+        ("epoch = 3", "unknown setting 'epoch'; did you mean epochs?"),
         ('epochs = "3"', "epochs must be int, got '3'"),
         ("epochs = true", "epochs must be int, got 'True'"),
         ("impute = 1", "impute must be bool, got '1'"),

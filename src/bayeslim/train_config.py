@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import json
+import importlib.util
 import math
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from bayeslim.suggestion import did_you_mean
 
 __all__ = ["TrainConfig", "kl_epochs", "read_config", "rows_per_step", "to_toml"]
 
@@ -111,8 +112,12 @@ def to_toml(config: TrainConfig) -> bytes:
         >>> print(to_toml(TrainConfig(data="mnist")).decode().splitlines()[0])
         data = "mnist"
     """
+    if importlib.util.find_spec("tomli_w") is None:
+        raise ModuleNotFoundError("settings are written by tomli-w: pip install bayeslim[cli]")
+    import tomli_w
+
     values = {field.name: getattr(config, field.name) for field in dataclasses.fields(TrainConfig)}
-    return "".join(f"{name} = {_toml(value)}\n" for name, value in values.items() if value is not None).encode()
+    return tomli_w.dumps({name: value for name, value in values.items() if value is not None}).encode()
 
 
 def read_config(path: Path) -> TrainConfig:
@@ -136,22 +141,9 @@ def read_config(path: Path) -> TrainConfig:
         raise ValueError(f"{path} is not valid TOML: {error}") from error
     for name, value in values.items():
         if name not in KINDS:
-            close = difflib.get_close_matches(name, KINDS, 1)
-            raise ValueError(
-                f"{path}: unknown setting {name[:80]!r}" + (f", did you mean {close[0]!r}?" if close else "")
-            )
+            raise ValueError(f"{path}: unknown setting {name[:80]!r}; {did_you_mean(name, KINDS, 1)}".rstrip("; "))
         values[name] = _checked(f"{path}: {name}", value, KINDS[name])
     return TrainConfig(**values)
-
-
-def _toml(value: bool | int | float | str | tuple[int, ...]) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(str, value))}]"
-    return repr(value)
 
 
 def _checked(name: str, value: Any, kind: Any) -> Any:
