@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from limits import step_seconds
 
-from bayeslim.report.figures.style import ACCENT, GREY, SECOND, panels, save, styled
-from bayeslim.report.pictures import PALETTE
+from bayeslim.analysis.figures.pictures import PALETTE
+from bayeslim.analysis.figures.style import ACCENT, GREY, SECOND, panels, save, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

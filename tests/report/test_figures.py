@@ -14,8 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from tests.report.conftest import Case
 
-from bayeslim.report import figures, write_figures
-from bayeslim.report.figures.writing import draw_figures
+from bayeslim.analysis import figures
+from bayeslim.report import write_figures
+from bayeslim.report.drawing import draw_figures
 
 
 def texts_of(figure: Figure) -> list[Text]:
@@ -35,7 +36,7 @@ def texts_of(figure: Figure) -> list[Text]:
 @pytest.mark.parametrize("name", ["moons", "curve", "pictures"])
 def test_texts_do_not_overlap(name: str, request: pytest.FixtureRequest) -> None:
     case: Case = request.getfixturevalue(name)
-    for title, figure in draw_figures(case.content).items():
+    for title, (figure,) in draw_figures(case.content).items():
         boxes = [(text.get_text(), text.get_window_extent()) for text in texts_of(figure)]
         assert boxes
         for (one, first), (other, second) in combinations(boxes, 2):

@@ -1,17 +1,19 @@
 """Pictures, axes and words of the page."""
 
 import base64
+import html
 import io
 import math
+import re
 
 import numpy as np
-import pytest
 import torch
 from PIL import Image
 from tests.report.conftest import Case
 
-from bayeslim.report.pictures import PALETTE, class_map, input_picture, png_address, ramp
-from bayeslim.report.svg import Chart, ticks
+from bayeslim.analysis import figures
+from bayeslim.analysis.figures.pictures import PALETTE, class_map, input_picture, png_address, ramp
+from bayeslim.report.inline_svg import inline_svg
 from bayeslim.report.units import in_target_unit, number
 from bayeslim.report.words import kibibytes, percent, score_rows, summary
 
@@ -43,51 +45,17 @@ def test_input_pictures() -> None:
     assert colour.tolist() == [[[0, 128, 255]]]
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [(0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1]), (1, 60, [20, 40, 60]), (-0.5, 0.5, [-0.4, -0.2, 0, 0.2, 0.4]), (3, 3, [3])],
-)
-def test_ticks_are_round(low: float, high: float, expected: list[float]) -> None:
-    assert ticks(low, high) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("scale", [1e-7, 0.013, 1.0, 37.0, 1e6])
-def test_ticks_stay_inside_and_are_few(scale: float) -> None:
-    for low in np.linspace(-scale, scale, 7):
-        found = ticks(low, low + 1.7 * scale)
-        assert 2 <= len(found) <= 6 and found[0] >= low - 1e-6 * scale and found[-1] <= low + 1.7001 * scale
-
-
-def test_places_are_linear_or_logarithmic() -> None:
-    chart = Chart("", (0, 10), (0, 4), "", "")
-    assert chart.px(5) == pytest.approx((chart.px(0) + chart.px(10)) / 2, abs=0.01)
-    assert chart.py(4) < chart.py(0)
-    chart = Chart("", (1, 100), (0, 4), "", "", log_x=True)
-    assert chart.px(10) == pytest.approx((chart.px(1) + chart.px(100)) / 2, abs=0.01)
-
-
-def test_lines_leave_gaps_out_and_points_alone_are_dots() -> None:
-    chart = Chart("", (0, 2), (0, 2), "", "")
-    chart.line([0, 1, 2], [1, math.nan, 2], 0)
-    assert chart.marks[0].count(",") == 2
-    chart.line([0, 1], [1, math.nan], 0)
-    chart.line([0, 1], [math.nan, math.nan], 0)
-    assert len(chart.marks) == 2 and "<circle" in chart.marks[1]
-
-
-@pytest.mark.parametrize("values", [(2.0, 2.0), (0.0, 0.0), (math.nan, 1.0)])
-def test_axes_of_a_single_value_have_a_range(values: tuple[float, float]) -> None:
-    chart = Chart("", (0, 1), values, "", "")
-    assert chart.y_range[0] < chart.y_range[1] and "nan" not in chart.markup()
-
-
-def test_chart_escapes_all_its_texts() -> None:
-    hostile = '"><script>&'
-    chart = Chart(hostile, (0, 1), (0, 1), hostile, hostile)
-    chart.dots([0], [0], 0, [hostile])
-    chart.x_ticks = [(0, hostile)]
-    markup = chart.markup()
-    assert "<script" not in markup and markup.count("&lt;script&gt;") == 5
+def test_a_figure_in_a_page_follows_its_colours_and_says_its_tips() -> None:
+    """Whatever its texts hold; and its ids are its own."""
+    hostile = '"><script>& $x$'
+    figure = figures.sparsity([1, 2], {hostile: [0.1, 0.9]})
+    markup = inline_svg(figure, hostile, (4, 3), "a")
+    assert "<script" not in markup and "http" not in markup and "<style" not in markup
+    assert "var(--c0)" in markup and "var(--soft)" in markup and "#0072b2" not in markup
+    assert f"<title>layer {html.escape(hostile, quote=False)}</title>" in markup
+    assert all(name.startswith("a-") for name in re.findall(r' id="([^"]*)"', markup))
+    targets = set(re.findall(r'(?:url\(|")#([^)"]*)', markup))
+    assert targets and targets <= set(re.findall(r' id="([^"]*)"', markup))
 
 
 def test_numbers_as_people_read_them() -> None:

@@ -5,7 +5,7 @@ from bayeslim.report.collecting import shuffled_features as shuffled_features
 from bayeslim.report.content import Content as Content
 from bayeslim.report.content import Names as Names
 from bayeslim.report.content import Origin as Origin
-from bayeslim.report.figures.writing import write_figures as write_figures
+from bayeslim.report.drawing import write_figures as write_figures
 from bayeslim.report.of_run import write_report as write_report
 from bayeslim.report.page import page as page
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from bayeslim.analysis.figures.pictures import input_picture
 from bayeslim.report.content import Example, Names
 from bayeslim.report.judging import Judged, as_classes
-from bayeslim.report.pictures import input_picture
 from bayeslim.report.units import number
 
 __all__ = ["gallery"]

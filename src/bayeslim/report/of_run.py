@@ -14,7 +14,7 @@ from bayeslim.data.preprocessing import Preprocessing
 from bayeslim.data.text_inputs import PAD, TextInputs
 from bayeslim.report.collecting import collect, shuffled_features
 from bayeslim.report.content import Content, Names, Origin
-from bayeslim.report.figures.writing import write_figures
+from bayeslim.report.drawing import write_figures
 from bayeslim.report.page import page
 from bayeslim.report.units import number
 from bayeslim.storage import write_atomically

@@ -7,12 +7,17 @@ import hashlib
 import json
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from bayeslim.analysis.figures.pictures import png_address
 from bayeslim.plain_text import visible
-from bayeslim.report import charts, words
-from bayeslim.report.content import Content
-from bayeslim.report.pictures import png_address, ramp
+from bayeslim.report import words
+from bayeslim.report.content import Content, Pruning
+from bayeslim.report.drawing import draw_figures
+from bayeslim.report.inline_svg import inline_svg
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["page"]
 
@@ -29,7 +34,9 @@ def page(content: Content) -> str:
     Example:
         >>> Path("report.html").write_text(page(collect(model, train, test)))
     """
-    script = _asset("page.js")
+    script, drawn, steps = _asset("page.js"), draw_figures(content, apart=True), words.slider_steps(content)
+    charts = {name: _inline(name, drawn.get(name, [])) for name in LABELS}
+    places = _places(drawn["pruning_curve"][0], content.pruning) if content.pruning else []
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _template().render(
         content=content,
@@ -41,7 +48,10 @@ def page(content: Content) -> str:
         scores=words.score_rows(content),
         slider_rows=_slider_rows(content),
         words=words,
-        **_charts(content),
+        charts=charts,
+        steps=steps,
+        slider=embedded_json([{"x": x, "show": step} for x, step in zip(places, steps, strict=True)]),
+        galleries=_galleries(content),
     )
 
 
@@ -58,39 +68,39 @@ def embedded_json(value: Any) -> str:
     return text
 
 
-def _charts(content: Content) -> dict[str, Any]:
-    """Every chart that applies, by the name the template knows it by; the others are empty."""
-    score = content.headline
-    pruning_chart, places = charts.pruning_chart(content.pruning, score) if content.pruning else ("", [])
-    steps = words.slider_steps(content)
-    return {
-        "training": charts.training(content.training) if content.training else [],
-        "sparsity": charts.sparsity(content.training) if content.training and content.training.sparsity else "",
-        "pruning_chart": pruning_chart,
-        "pruning_bars": charts.pruning_bars(content.pruning, score) if content.pruning else "",
-        "steps": steps,
-        "slider": embedded_json([{"x": x, "show": step} for x, step in zip(places, steps, strict=True)]),
-        "reliability": charts.reliability(content.reliability) if content.reliability else "",
-        "entropies": charts.entropies(content.entropies) if content.entropies else "",
-        "band": charts.band(content.band, content.features[0], content.target) if content.band else "",
-        "observed": charts.observed(content.observed, content.target) if content.observed else "",
-        "coverage": charts.coverage(content.coverage) if content.coverage else "",
-        "boundary": charts.boundary(content.boundary, content.features) if content.boundary else [],
-        "draws": charts.draws(content.draws) if content.draws else "",
-        "galleries": _galleries(content),
-        "layers": [
-            (
-                name,
-                charts.spectrum(name, layer),
-                png_address(ramp(layer.deviations / max(layer.deviations.max(), 1e-30))),
-            )
-            for name, layer in list(content.layers.items())[:MOST_LAYERS]
-        ],
-    }
+SIZES = {
+    **dict.fromkeys(("pruning_curve", "band", "sparsity"), (7.8, 2.6)),
+    **dict.fromkeys(("spectra", "deviations"), (2.5, 2.0)),
+    "boundaries": (2.5, 2.6),
+}
+"""Width and height in inches of figures that take the whole page or a third of it; the others take half of it."""
+LABELS = {
+    "training": "Curves of training over the epochs",
+    "sparsity": "Noise weights per layer over the epochs",
+    "pruning_curve": "The score against the number of weights left",
+    "pruning_bars": "Not pruned, noise pruned, pruned at random",
+    "spectra": "Spectrum of a layer",
+    "deviations": "Standard deviations of a layer",
+    "reliability": "Reliability diagram",
+    "entropies": "Histograms of doubt",
+    "draws": "Test error against the number of draws",
+    "band": "Prediction over the input",
+    "observed": "Predicted against observed",
+    "coverage": "Coverage of intervals",
+    "boundaries": "Decisions over two inputs",
+}
+"""What every figure shows, for readers who do not see it."""
 
 
-MOST_LAYERS = 12
-"""Layers whose posteriors are drawn."""
+def _inline(name: str, figures: list[Figure]) -> list[str]:
+    size = SIZES.get(name, (3.8, 2.5))
+    return [inline_svg(figure, LABELS[name], size, f"{name}{place}") for place, figure in enumerate(figures)]
+
+
+def _places(figure: Figure, pruning: Pruning) -> list[float]:
+    """How far right of the chosen point every point of a drawn pruning curve is."""
+    places = figure.axes[0].transData.transform([(value, 1.0) for value in pruning.fewer])[:, 0] * 72 / figure.dpi
+    return [round(place - places[pruning.chosen], 2) for place in places.tolist()]
 
 
 def _galleries(content: Content) -> list[tuple[str, list[tuple[Any, str]]]]:

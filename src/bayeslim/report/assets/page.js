@@ -20,8 +20,7 @@ if (slider) {
     for (const place of document.querySelectorAll("[data-show]")) {
       place.textContent = step.show[place.dataset.show];
     }
-    cursor.setAttribute("x1", step.x);
-    cursor.setAttribute("x2", step.x);
+    cursor.setAttribute("transform", `translate(${step.x} 0)`);
     slider.setAttribute("aria-valuetext", `threshold ${step.show.threshold}, ${step.show.sparsity} removed`);
   };
   slider.addEventListener("input", update);

@@ -1,10 +1,9 @@
-"""Arrays as small pictures that fit into a page: PNG without any imaging package."""
+"""Arrays as colours and small pictures."""
 
 from __future__ import annotations
 
 import base64
-import struct
-import zlib
+import io
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,17 +55,11 @@ def png_address(pixels: NDArray[np.uint8]) -> str:
         >>> png_address(np.zeros((1, 1, 3), np.uint8))[:22]
         'data:image/png;base64,'
     """
-    height, width, _ = pixels.shape
-    rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, 3 * width)], 1)  # 0: no filter
-    content = b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in (
-            (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)),
-            (b"IDAT", zlib.compress(rows.tobytes(), 9)),
-            (b"IEND", b""),
-        )
-    )
-    return "data:image/png;base64," + base64.b64encode(content).decode()
+    from PIL import Image
+
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, "png", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode()
 
 
 def _rgb(colour: str) -> list[int]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bayeslim.analysis.figures.pictures import PALETTE, class_map, ramp
+from bayeslim.analysis.figures.style import ACCENT, GREY, SECOND, THIRD, TIP, dots, legend_above, panels, styled
 from bayeslim.plain_text import figure_text
-from bayeslim.report.figures.style import ACCENT, GREY, SECOND, THIRD, panels, styled
-from bayeslim.report.pictures import PALETTE, class_map
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,20 +33,12 @@ def reliability(confidence: ArrayLike, accuracy: ArrayLike, count: ArrayLike) ->
         >>> reliability([0.8], [0.75], [10])
     """
     figure, (axes,) = panels(1, size=SQUARE)
-    sizes = np.asarray(count, np.float64)
+    columns = np.broadcast_arrays(confidence, accuracy, count)
+    tips = [f"{n} examples: says {says:.1%}, right {right:.1%}" for says, right, n in zip(*columns, strict=True)]
     axes.plot([0, 1], [0, 1], ":", color=GREY, linewidth=0.8)
     axes.plot(confidence, accuracy, color=ACCENT, linewidth=0.8, alpha=0.6)
-    axes.scatter(
-        confidence,
-        accuracy,
-        8 + 90 * sizes / sizes.max(),
-        color=ACCENT,
-        alpha=0.85,
-        linewidths=0,
-        zorder=3,
-        clip_on=False,
-    )
-    axes.set(xlabel="stated confidence", ylabel="part right", xlim=(0, 1.02), ylim=(0, 1.02), aspect="equal")
+    dots(axes, confidence, accuracy, 8 + 90 * columns[2] / np.max(columns[2]), tips)
+    axes.set(xlabel="stated confidence", ylabel="part right", xlim=(0, 1.02), ylim=(0, 1.02))
     return figure
 
 
@@ -62,12 +54,16 @@ def entropies(edges: Sequence[float], groups: Mapping[str, Sequence[int]]) -> Fi
         >>> entropies([0.0, 0.5, 1.0], {"right": [9, 1], "wrong": [0, 2]})
     """
     figure, (axes,) = panels(1)
-    for (name, counts), colour in zip(groups.items(), (ACCENT, SECOND, THIRD), strict=False):
+    width = (edges[1] - edges[0]) / len(groups)
+    for place, ((name, counts), colour) in enumerate(zip(groups.items(), (ACCENT, SECOND, THIRD), strict=False)):
         parts = 100 * np.asarray(counts) / max(1, sum(counts))
-        axes.stairs(parts, edges, color=colour, fill=True, alpha=0.25)
-        axes.stairs(parts, edges, color=colour, label=f"{figure_text(name)} ({sum(counts)})", linewidth=1.1)
+        label = f"{figure_text(name)} ({sum(counts)})"
+        lefts = np.asarray(edges[:-1]) + place * width
+        bars = axes.bar(lefts, parts, 0.92 * width, align="edge", color=colour, label=label)
+        for bar, count in zip(bars, counts, strict=True):
+            bar.set_label(f"{TIP}{figure_text(name)}: {count} examples")
     axes.set(xlabel="predictive entropy (nats)", ylabel="part of the group (%)")
-    figure.legend(loc="outside upper center", ncols=3)
+    legend_above(figure, 3)
     return figure
 
 
@@ -106,7 +102,7 @@ def predictive_band(
     axes.plot(x, mean, color=ACCENT, label="mean")
     axes.set(xlabel=figure_text(labels[0]), ylabel=figure_text(labels[1]))
     axes.margins(x=0)
-    figure.legend(loc="outside upper center", ncols=4)
+    legend_above(figure, 4)
     return figure
 
 
@@ -146,8 +142,13 @@ def coverage(levels: ArrayLike, inside: ArrayLike) -> Figure:
     """
     figure, (axes,) = panels(1, size=SQUARE)
     axes.plot([0, 1], [0, 1], ":", color=GREY, linewidth=0.8)
-    axes.plot(levels, inside, "o-", color=ACCENT, clip_on=False)
-    axes.set(xlabel="level of the interval", ylabel="part inside", xlim=(0, 1.02), ylim=(0, 1.02), aspect="equal")
+    axes.plot(levels, inside, color=ACCENT, clip_on=False)
+    tips = [
+        f"{level:.0%} intervals hold {part:.1%}"
+        for level, part in zip(np.asarray(levels), np.asarray(inside), strict=True)
+    ]
+    dots(axes, levels, inside, 12, tips)
+    axes.set(xlabel="level of the interval", ylabel="part inside", xlim=(0, 1.02), ylim=(0, 1.02))
     return figure
 
 
@@ -166,15 +167,15 @@ def draws(counts: Sequence[int], errors: Mapping[str, ArrayLike], score: str = "
     figure, (axes,) = panels(1)
     for index, (name, values) in enumerate(errors.items()):
         runs = np.asarray(values, np.float64)
-        spread = runs.std(1, ddof=1)
-        axes.errorbar(
-            counts, runs.mean(1), spread, fmt="o-", color=PALETTE[index % 10], capsize=2.5, label=figure_text(name)
-        )
+        mean, spread, colour = runs.mean(1), runs.std(1, ddof=1), PALETTE[index % 10]
+        axes.errorbar(counts, mean, spread, color=colour, capsize=2.5, label=figure_text(name))
+        tips = [f"{value:.4g} ± {half:.2g}" for value, half in zip(mean, spread, strict=True)]
+        dots(axes, counts, mean, 12, tips, colour)
     axes.set(xscale="log", xlabel="posterior draws", ylabel=figure_text(score))
     axes.set_xticks(counts, [str(count) for count in counts])
     axes.minorticks_off()
     if len(errors) > 1:
-        figure.legend(loc="outside upper center", ncols=3)
+        legend_above(figure, 3)
     return figure
 
 
@@ -217,7 +218,7 @@ def boundaries(
     """Decisions over two inputs, one panel per method: colour is the class, pale where unsure, lines at 1/2.
 
     Args:
-        maps: by method: probabilities (rows from the bottom, columns, classes).
+        maps: by method: probabilities (rows from the bottom, columns, classes), or doubt from 0 to 1 (rows, columns).
         extent: left, right, bottom, top.
         points: x, y and class of training data.
         labels: of the axes.
@@ -227,29 +228,18 @@ def boundaries(
     """
     figure, axes = panels(len(maps), size=SQUARE)
     for panel, (name, probabilities) in zip(axes, maps.items(), strict=True):
-        panel.imshow(class_map(probabilities), origin="lower", extent=extent, aspect="auto", interpolation="bilinear")
-        rows, columns, classes = probabilities.shape
+        pixels = class_map(probabilities) if probabilities.ndim == 3 else ramp(probabilities)
+        panel.imshow(pixels, origin="lower", extent=extent, aspect="auto", interpolation="bilinear")
+        rows, columns, classes = (*probabilities.shape, 0)[:3]
         across, up = np.linspace(*extent[:2], columns), np.linspace(*extent[2:], rows)
         for index in range(1, classes):
             if probabilities[..., index].min() < 0.5 < probabilities[..., index].max():
                 panel.contour(across, up, probabilities[..., index], [0.5], colors="black", linewidths=0.8)
-        for index in range(classes):
-            own = [(x, y) for x, y, label in points if label == index]
-            if own:
-                colour = PALETTE[index % len(PALETTE)]
-                panel.plot(
-                    *zip(*own, strict=True),
-                    ".",
-                    color=colour,
-                    markersize=3,
-                    markeredgecolor="black",
-                    markeredgewidth=0.3,
-                )
-        panel.set(
-            title=figure_text(name),
-            xlabel=figure_text(labels[0]),
-            ylabel=figure_text(labels[1]),
-            xlim=extent[:2],
-            ylim=extent[2:],
-        )
+        edge = {"markersize": 4, "markeredgecolor": "white", "markeredgewidth": 0.3}
+        for index in sorted({label for *_, label in points}):
+            x, y = zip(*((x, y) for x, y, label in points if label == index), strict=True)
+            panel.plot(x, y, ".", color=PALETTE[index % len(PALETTE)], **edge)
+        panel.set(xlabel=figure_text(labels[0]), ylabel=figure_text(labels[1]), xlim=extent[:2], ylim=extent[2:])
+        panel.set_title(figure_text(name))
+        panel.grid(False)
     return figure

@@ -8,28 +8,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bayeslim.analysis.figures.pictures import PALETTE
+from bayeslim.analysis.figures.style import ACCENT, GREY, SECOND, THIRD, dots, legend_above, panels, styled
 from bayeslim.plain_text import figure_text
-from bayeslim.report.figures.style import ACCENT, GREY, SECOND, THIRD, panels, styled
-from bayeslim.report.pictures import PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["pruning_bars", "pruning_curve", "scale_maps", "sparsity", "spectra", "training"]
 
-TITLES = {
-    "energy": "energy (nats)",
-    "nll": "nll (nats)",
-    "validation_nll": "validation nll (nats)",
-    "kl": "KL (nats)",
-    "beta": "KL weight",
-    "lr": "learning rate",
+CURVES = {
+    "loss per example (nats)": ("energy", "nll", "validation_nll"),
+    "information in the weights (KL, nats)": ("kl",),
+    "weight of the KL": ("beta",),
+    "learning rate": ("lr",),
 }
+"""What stands in one panel."""
 
 
 @styled
 def training(epochs: Sequence[int], series: Mapping[str, Sequence[float]]) -> Figure:
-    """One panel per curve over the epochs.
+    """Curves over the epochs, in one panel those of one unit.
 
     Args:
         epochs: numbers of the epochs.
@@ -38,10 +37,20 @@ def training(epochs: Sequence[int], series: Mapping[str, Sequence[float]]) -> Fi
     Example:
         >>> training([1, 2], {"nll": [1.0, 0.5]})
     """
-    figure, axes = panels(len(series), size=(2.4, 1.8))
-    for panel, (name, values) in zip(axes, series.items(), strict=True):
-        panel.plot(epochs, values, color=ACCENT, marker="o" if len(epochs) == 1 else None)
-        panel.set(xlabel="epoch", ylabel=TITLES.get(name, figure_text(name)))
+    known = {name for names in CURVES.values() for name in names}
+    groups = CURVES | {figure_text(name): (name,) for name in series if name not in known}
+    shown = {unit: [name for name in names if name in series] for unit, names in groups.items()}
+    shown = {unit: names for unit, names in shown.items() if names}
+    figure, axes = panels(len(shown), columns=2, size=(3.2, 1.9))
+    for panel, (unit, names) in zip(axes, shown.items(), strict=True):
+        for name, colour in zip(names, (ACCENT, SECOND, THIRD), strict=False):
+            label = figure_text(name.replace("_", " "))
+            panel.plot(epochs, series[name], color=colour, marker="o" if len(epochs) == 1 else None, label=label)
+        panel.set(xlabel="epoch", ylabel=unit)
+        if len(names) > 1:
+            panel.legend()
+        elif np.nanmin([0.0, *series[names[0]]]) == 0:
+            panel.set_ylim(bottom=0)
     return figure
 
 
@@ -57,18 +66,19 @@ def sparsity(epochs: Sequence[int], layers: Mapping[str, Sequence[float]]) -> Fi
         >>> sparsity([1, 2], {"0": [0.1, 0.9]})
     """
     figure, (axes,) = panels(1, size=(4.2, 2.5))
+    few = len(layers) <= 6
     for index, (name, values) in enumerate(layers.items()):
-        few = len(layers) <= 6
         axes.plot(
             epochs,
             100 * np.asarray(values),
             color=PALETTE[index] if few else ACCENT,
+            marker="o" if len(epochs) == 1 else None,
             label=f"layer {figure_text(name)}",  # a label that begins with "_" would be left out
             alpha=1 if few else 0.5,
         )
     axes.set(xlabel="epoch", ylabel="noise weights (%)", ylim=(-2, 102))
-    if len(layers) <= 6:
-        figure.legend(loc="outside right upper")
+    if few:
+        legend_above(figure, 3)
     return figure
 
 
@@ -89,15 +99,20 @@ def pruning_curve(
     Example:
         >>> pruning_curve([1, 10], [0.98, 0.97], [0.98, 0.4], 0.98, 10, "accuracy")
     """
+    from matplotlib.ticker import LogLocator
+
     figure, (axes,) = panels(1)
     axes.axhline(unpruned, color=GREY, linestyle=":", linewidth=0.8, label="not pruned")
-    axes.axvline(chosen, color=THIRD, linestyle="--", linewidth=0.8, label="chosen")
+    axes.axvline(chosen, color=THIRD, linestyle="--", linewidth=0.8, label="chosen", gid="cursor")
     axes.plot(fewer, random, "s--", color=SECOND, label="at random")
-    axes.plot(fewer, scores, "o-", color=ACCENT, label="noise first")
+    axes.plot(fewer, scores, color=ACCENT, label="noise first")
+    tips = [f"{x:.3g} times fewer weights: {y:.4g}" for x, y in zip(np.asarray(fewer), np.asarray(scores), strict=True)]
+    dots(axes, fewer, scores, 12, tips)
     axes.set(xlabel="times fewer weights", ylabel=figure_text(name), xscale="log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()
-    figure.legend(loc="outside upper center", ncols=4, columnspacing=1, handlelength=1.6)
+    legend_above(figure, 4)
     return figure
 
 
@@ -126,11 +141,12 @@ def pruning_bars(values: Mapping[str, Sequence[float]], name: str) -> Figure:
 
 
 @styled
-def spectra(layers: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Figure:
+def spectra(layers: Mapping[str, tuple[Sequence[float], Sequence[float]]], ranks: int = 10) -> Figure:
     """Explained part per singular value of means and standard deviations, one panel per layer.
 
     Args:
         layers: by name: parts explained, of the means and of the standard deviations.
+        ranks: singular values to show.
 
     Example:
         >>> spectra({"0": ([0.4, 0.3], [0.98, 0.01])})
@@ -141,12 +157,12 @@ def spectra(layers: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Fi
             (mean, "means", "s-", SECOND),
             (scale, "standard deviations", "o-", ACCENT),
         ):
-            shown = 100 * np.asarray(values[:10])
+            shown = 100 * np.asarray(values[:ranks])
             panel.plot(range(1, len(shown) + 1), shown, style, color=colour, label=label)
-        count = min(10, len(mean))
+        count = min(ranks, len(mean))
         panel.set(xlabel="singular value", ylabel="explained (%)", ylim=(-4, 104), xlim=(0.5, count + 0.5))
         panel.set(title=f"layer {figure_text(name)}", xticks=range(1, count + 1, 1 if count < 6 else 3))
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    legend_above(figure, 2, axes[0])
     return figure
 
 
