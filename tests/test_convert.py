@@ -447,11 +447,13 @@ def test_a_layer_that_is_the_network_comes_back_converted(kind: str, training: b
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("kind", ROOTS)
-def test_every_dtype_is_kept_and_back(kind: str, dtype: torch.dtype) -> None:
+def test_every_dtype_is_kept_but_by_scales_and_back(kind: str, dtype: torch.dtype) -> None:
     plain = ROOTS[kind]().to(dtype)
     state = copy.deepcopy(plain.state_dict())
     model = bayesianize_(plain, prior=lambda weight: Normal(weight, 1.0))
-    assert {tensor.dtype for tensor in (*model.parameters(), *model.buffers())} == {dtype}
+    scales = {value for name, value in model.named_parameters() if name.endswith("log_scale")}
+    assert {scale.dtype for scale in scales} == {torch.promote_types(dtype, torch.float32)}
+    assert {tensor.dtype for tensor in (*model.parameters(), *model.buffers()) if tensor not in scales} == {dtype}
     back = collapse_(model).state_dict()
     assert list(back) == list(state)
     assert all(torch.equal(back[name], value) and back[name].dtype == dtype for name, value in state.items())

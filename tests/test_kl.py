@@ -84,12 +84,12 @@ def test_half_networks_have_a_float32_kl_with_gradients(name: str, dtype: torch.
     for parameter, tensor in model.named_parameters():
         if "weight" in parameter:
             assert tensor.grad is not None
-            assert tensor.grad.dtype == dtype
+            assert tensor.grad.dtype == (dtype if parameter.endswith("loc") else torch.float32)
             assert bool(tensor.grad.isfinite().all())
 
 
 def test_a_float16_network_is_close_to_its_float32_self() -> None:
-    """Rounding of the parameters themselves: `eps` of float16 on means and log scales."""
+    """Rounding of the means: `eps` of float16. Scales stay as they are."""
     torch.manual_seed(4)
     model = nn.Sequential(Linear(64, 64, prior=ARD()), Linear(64, 8))
     reference = kl(model).item()

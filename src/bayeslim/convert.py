@@ -36,9 +36,9 @@ def bayesianize_(
 ) -> nn.Module:
     """Replace the layers of `model` by Bayesian ones whose means are the present weights.
 
-    Device, dtype, training mode, hooks and `requires_grad` stay as they are. A layer used in several places stays
-    one layer, and weights tied between layers become one shared posterior, whose KL counts once; each layer then
-    draws from it on its own. Attention and recurrent layers are replaced as a whole, and an
+    Device, dtype, training mode, hooks and `requires_grad` stay as they are; scales are float32 at least. A layer used
+    in several places stays one layer, and weights tied between layers become one shared posterior, whose KL counts
+    once; each layer then draws from it on its own. Attention and recurrent layers are replaced as a whole, and an
     `nn.TransformerEncoderLayer` around converted children by a class that calls them (torch's has a fused path
     that would pass them by). An `nn.TransformerEncoder` around them no longer packs padded batches into nested
     tensors, so its outputs at padded positions are numbers instead of zeros, as in training.

@@ -83,9 +83,9 @@ def clipped_reparam(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tens
     mean, variance = posterior.mean(), posterior.variance()
     square = mean.to(variance.dtype).square()
     left = mean.masked_fill(variance >= math.exp(LEFT_OUT) * square, 0)
+    clipped = torch.minimum(variance, math.exp(MOST_NOISE) * square)
     with without_float16(x.device.type):
-        x_wide, clipped = wide(x), torch.minimum(variance, math.exp(MOST_NOISE) * square)
-        spread = op(op.squared(x_wide), clipped.to(product_type(x, mean)))
+        spread = op(op.squared(wide(x)), clipped.to(product_type(x, mean)))
     return _drawn(op(x, left, bias_mean(bias)), _with_bias_variance(spread, op, bias))
 
 
@@ -228,8 +228,7 @@ def _output_moments(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> tupl
 def _with_bias_variance(variance: Tensor, op: Op, bias: Bias) -> Tensor:
     if not isinstance(bias, Posterior):
         return variance
-    mean = bias.mean()
-    return variance + op.per_channel(bias.variance().to(product_type(mean, mean)))
+    return variance + op.per_channel(bias.variance().to(wide(bias.mean()).dtype))
 
 
 def without_float16(kind: str) -> AbstractContextManager[object]:

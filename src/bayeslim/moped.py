@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayeslim.posteriors.base import full
 from bayeslim.posteriors.mean_field import MeanField
 from bayeslim.priors.normal import Normal
 
@@ -37,7 +38,7 @@ def moped(delta: float = 0.1, prior_std: float | None = None) -> dict[str, Any]:
 
 def _proportional(init: Tensor, delta: float) -> MeanField:
     """A scale of `delta |w|`, with a floor for weights that are exactly zero."""
-    magnitude = init.detach().abs()
+    magnitude = full(init.detach()).abs()
     floor = 1e-3 * magnitude.mean() if bool(magnitude.any()) else torch.tensor(1e-3)
     return MeanField(init, scale=(delta * torch.maximum(magnitude, floor.to(magnitude))))
 

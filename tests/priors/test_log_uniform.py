@@ -132,6 +132,13 @@ def test_log_alpha_is_the_log_of_variance_over_squared_mean() -> None:
     torch.testing.assert_close(log_alpha(mean, variance), (variance / mean.square()).log())
 
 
+def test_log_alpha_of_16_bit_means_has_the_digits_of_the_variance() -> None:
+    """A variance of 1e-6 is below the smallest normal number of float16."""
+    for dtype in (torch.float16, torch.bfloat16):
+        mean, variance = torch.tensor(0.375, dtype=dtype), torch.tensor(1e-6)
+        assert log_alpha(mean, variance).item() == pytest.approx(math.log(1e-6 / 0.375**2), rel=1e-6)
+
+
 def test_log_alpha_is_finite_with_finite_gradients_everywhere() -> None:
     mean = torch.tensor([0.0, 0.0, 1e-30, 1e30, -1e-30, 5.0], requires_grad=True)
     variance = torch.tensor([0.0, 1.0, 1e-38, 1e38, 1e38, 0.0], requires_grad=True)

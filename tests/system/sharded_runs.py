@@ -18,7 +18,7 @@ from bayeslim.layers import LSTM, BayesLayer, Linear
 from bayeslim.likelihoods import Gaussian
 from bayeslim.models import ViT
 from bayeslim.optim import SGLD
-from bayeslim.posteriors import KTied, MatrixNormal, MeanField, Multiplicative
+from bayeslim.posteriors import KTied, MatrixNormal, MeanField, Multiplicative, Posterior
 from bayeslim.priors import ARD, GammaARD, HeNormal, LogUniform, Normal, ScaleMixture
 from bayeslim.training.ranks import join
 from bayeslim.training.sharding import full_state, local, shard_, unsharded, whole
@@ -156,6 +156,25 @@ def blocks(folder: Path) -> dict[str, Any]:
     }
 
 
+def sixteen_bits(folder: Path) -> dict[str, Any]:
+    """A transformer of bfloat16: its KL, what it gives and holds, and how far its scales go in twelve steps."""
+    x = torch.randn(9, 1, 8, 8, generator=torch.Generator().manual_seed(0)).bfloat16()
+    model = shard_(vision().bfloat16())
+    divergence = kl_and_gradient(model)
+    before = {name: value.clone() for name, value in full_state(model).items() if name.endswith("log_scale")}
+    bl.fit(model, (x, torch.arange(9) % 3), likelihood=bl.Categorical(), shared_noise=True, **options(batch_size=4))
+    after, output = full_state(model), model(x).dtype
+    with unsharded(model):
+        prediction = bl.predict(model, x, samples=5, seed=0).mean
+    return {
+        "divergence": divergence,
+        "output": output,
+        "types": {p.dtype for part in model.modules() if isinstance(part, Posterior) for p in part.parameters()},
+        "moved": {name: (after[name] - value).abs().mean().item() for name, value in before.items()},
+        "prediction": prediction,
+    }
+
+
 def resumed(folder: Path) -> dict[str, Any]:
     """Two epochs, then two more by a network that begins elsewhere; by other numbers of ranks in the tests."""
     whole_run, model = shard_(small(method="graves")), shard_(small(seed=1, method="graves"))
@@ -223,6 +242,7 @@ RUNS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
     "pairs": pairs,
     "everything": everything,
     "blocks": blocks,
+    "sixteen bits": sixteen_bits,
     "resumed": resumed,
     "refusals": refusals,
     "spoilt": spoilt,

@@ -93,6 +93,21 @@ def test_blocks_train_and_predict_as_in_one_process(seen: Seen, tmp_path: Path) 
         assert rank["blocks"]["bayes"] == 2 + 2 * 6
 
 
+def test_a_network_of_bfloat16_computes_in_it_and_learns_its_scales(seen: Seen, tmp_path: Path) -> None:
+    """All of a posterior is float32 then. Scales are rounded to bfloat16 for a pass, and not for the KL."""
+    alone, whole = sharded_runs.sixteen_bits(tmp_path), sharded_runs.kl_and_gradient(sharded_runs.vision().bfloat16())
+    for rank in seen:
+        found = rank["sixteen bits"]
+        assert found["types"] == {torch.float32} and found["output"] == torch.bfloat16
+        torch.testing.assert_close(found["prediction"], alone["prediction"], rtol=0, atol=0.03)
+    first = seen[0]["sixteen bits"]
+    assert min(alone["moved"].values()) > 0.05
+    assert first["moved"] == pytest.approx(alone["moved"], rel=0.05)
+    for name, value in first["divergence"].items():
+        exact = name == "kl" or name.endswith("log_scale")
+        torch.testing.assert_close(value, whole[name].float(), rtol=1e-5 if exact else 2**-8, atol=1e-4)
+
+
 def test_a_rank_holds_its_part_of_the_parameters(seen: Seen) -> None:
     whole = sum(parameter.numel() for parameter in sharded_runs.vision().parameters())
     parts = [rank["blocks"]["numbers"] for rank in seen]

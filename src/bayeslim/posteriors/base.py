@@ -53,8 +53,8 @@ class Posterior(nn.Module, ABC):
     in the library needs nothing more. A member whose entries are correlated also says so
     (`factorised = False`), gives its total correlation and overrides `output_variance`.
 
-    Scales are float32 where the weight has 16 bits, whose steps an optimiser cannot take: `.half()`, `.bfloat16()` and
-    `.to(dtype)` leave them so, and loading makes them so.
+    Scales are float32 where the weight has 16 bits, in which steps of an optimiser round to nothing: `.half()`,
+    `.bfloat16()` and `.to(dtype)` leave them so, and loading makes them so.
 
     `shape`, `dtype` and `device` are those of the mean. It is no tensor: in arithmetic, or passed to a torch function,
     it raises `NotATensor`, which says what to use instead.
@@ -115,7 +115,7 @@ class Posterior(nn.Module, ABC):
 
     def output_variance(self, op: Op, x: Tensor) -> Tensor:
         """The variance of `op(x, W)` for a fixed input `x`, elementwise."""
-        return op(op.squared(x), self.variance().to(product_type(x, self.mean())))
+        return op(op.squared(x), self.variance().to(product_type(x, self)))
 
     @property
     def shape(self) -> torch.Size:
@@ -145,9 +145,9 @@ class Posterior(nn.Module, ABC):
 
         return super()._apply(converted, recurse)
 
-    def _load_from_state_dict(self, *args: Any) -> None:
-        """Load what torch does; scales that were stored in 16 bits and take the place of others become float32."""
-        super()._load_from_state_dict(*args)
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        """Load as torch does; scales of 16 bits that take the place of the own ones become float32."""
+        super()._load_from_state_dict(*args, **kwargs)
         for name in self.scale_parameters:
             scale = self._parameters.get(name)
             if scale is not None and _is_narrow(scale):
@@ -185,7 +185,7 @@ def full(tensor: Tensor) -> Tensor:
     return tensor.float() if _is_narrow(tensor) else tensor
 
 
-def product_type(x: Tensor, weight: Tensor) -> torch.dtype:
+def product_type(x: Tensor, weight: Tensor | Posterior) -> torch.dtype:
     """The type in which variances of weights meet inputs: theirs, or that of `weight` where they are indices.
 
     It is float32 for float16, in which small variances underflow.

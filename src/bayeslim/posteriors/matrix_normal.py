@@ -67,7 +67,7 @@ class MatrixNormal(Posterior):
     def rsample(self) -> Tensor:
         """`M + L_out Z L_in^T`."""
         noise = normal_like(self.loc).flatten(1)
-        out_factor, in_factor = (cholesky(full(raw)).to(noise.dtype) for raw in (self.out_factor, self.in_factor))
+        out_factor, in_factor = (cholesky(raw).to(noise.dtype) for raw in (self.out_factor, self.in_factor))
         deviation = out_factor @ noise @ in_factor.T
         return self.loc + deviation.view(self.loc.shape)
 
@@ -77,10 +77,10 @@ class MatrixNormal(Posterior):
 
     def total_correlation(self) -> Tensor:
         r"""`sum_ij ln sd_ij - (fan_in ln|L_out| + out ln|L_in|)`."""
-        # The logs of whole rows nearly cancel: half precision would be off by nats, not by digits.
+        # The logs of whole rows nearly cancel: 16 bits would be off by nats, not by digits.
         in_gap, out_gap = (
-            0.5 * cholesky(factor).square().sum(1).log().sum() - factor.diagonal().sum()
-            for factor in map(full, (self.in_factor, self.out_factor))
+            0.5 * cholesky(factor).square().sum(1).log().sum() - full(factor.diagonal()).sum()
+            for factor in (self.in_factor, self.out_factor)
         )
         return self.out_factor.shape[0] * in_gap + self.in_factor.shape[0] * out_gap
 
@@ -89,17 +89,18 @@ class MatrixNormal(Posterior):
         if not op.numeric_input:
             return super().output_variance(op, x)
         dtype = product_type(x, self.loc)
-        basis = cholesky(full(self.in_factor)).T.reshape(-1, *self.loc.shape[1:])
+        basis = cholesky(self.in_factor).T.reshape(-1, *self.loc.shape[1:])
         coefficients = self._out_variance()[:, None].expand(-1, basis.shape[0])
         return op.mix(op.features(x, basis.to(dtype)).square(), coefficients.to(dtype))
 
     def _in_variance(self) -> Tensor:
-        return cholesky(full(self.in_factor)).square().sum(1)
+        return cholesky(self.in_factor).square().sum(1)
 
     def _out_variance(self) -> Tensor:
-        return cholesky(full(self.out_factor)).square().sum(1)
+        return cholesky(self.out_factor).square().sum(1)
 
 
 def cholesky(raw: Tensor) -> Tensor:
-    """Lower-triangular factor with the diagonal `exp(diag(raw))`; the upper triangle is ignored."""
+    """Lower-triangular factor with the diagonal `exp(diag(raw))`, float32 at least; the upper triangle is ignored."""
+    raw = full(raw)
     return raw.tril(-1) + raw.diagonal().exp().diag()
