@@ -7,10 +7,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "src" / "bayeslim"
 ORDER = [
-    "suggestion",
-    "plain_text",
-    "counts",
-    "network_argument",
+    "checks",
     "progress_bar",
     "inference_mode",
     "train_config",

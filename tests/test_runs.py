@@ -8,11 +8,12 @@ import pytest
 import torch
 
 import bayeslim as bl
+from bayeslim.checks.names import check_name
 from bayeslim.data.named import load_problem
 from bayeslim.data.preprocessing import Preprocessing
 from bayeslim.data.target import Target
 from bayeslim.data.text_inputs import TextInputs
-from bayeslim.named_models import MODELS, build_network, check_name, likelihood_for, resolved_device
+from bayeslim.named_models import MODELS, build_network, likelihood_for, resolved_device
 from bayeslim.pruning import MAGNITUDE
 from bayeslim.runs import Run, json_document
 from bayeslim.train_config import TrainConfig

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from bayeslim import layers
-from bayeslim.network_argument import check_network
+from bayeslim.checks.networks import check_network
 from bayeslim.surgery import nested_tensors_, replaced, sources, topmost, with_hooks
 
 __all__ = ["collapse_"]

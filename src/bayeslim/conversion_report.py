@@ -10,10 +10,10 @@ from typing import Literal
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from bayeslim.checks.networks import check_network
+from bayeslim.checks.text import visible
 from bayeslim.converters import CONVERTERS, kind_of
 from bayeslim.layers.base import BayesLayer
-from bayeslim.network_argument import check_network
-from bayeslim.plain_text import visible
 
 __all__ = ["ConversionReport", "LayerRow", "conversion_report", "refuse_lazy", "warn_of_passed_by"]
 

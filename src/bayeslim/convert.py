@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from bayeslim import layers
+from bayeslim.checks.networks import check_network
 from bayeslim.conversion_report import refuse_lazy, warn_of_passed_by
 from bayeslim.converters import CONVERTERS, kind_of
 from bayeslim.estimators import local_reparam
 from bayeslim.inference_mode import making_normal_tensors
-from bayeslim.network_argument import check_network
 from bayeslim.posteriors.base import Posterior, PosteriorFactory
 from bayeslim.posteriors.mean_field import MeanField
 from bayeslim.priors.base import Prior, PriorFactory

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from bayeslim.checks.networks import check_network
 from bayeslim.divergence import kl_divergence
 from bayeslim.layers.base import BayesLayer
-from bayeslim.network_argument import check_network
 from bayeslim.posteriors.base import Posterior
 from bayeslim.posteriors.k_tied import KTied
 from bayeslim.posteriors.mean_field import MeanField

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import torch
 from torch import nn
 
 from bayeslim import likelihoods, methods, models
+from bayeslim.checks.names import check_name
 from bayeslim.convert import bayesianize_
 from bayeslim.data.columns import TableInputs
 from bayeslim.data.image_inputs import ImageInputs
@@ -16,10 +17,9 @@ from bayeslim.data.preprocessing import Inputs, Preprocessing
 from bayeslim.data.text_inputs import TextInputs
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.randomness import seeded
-from bayeslim.suggestion import did_you_mean
 from bayeslim.train_config import TrainConfig
 
-__all__ = ["MODELS", "build_network", "check_name", "likelihood_for", "resolved_device"]
+__all__ = ["MODELS", "build_network", "likelihood_for", "resolved_device"]
 
 Builder = Callable[[Inputs, int, tuple[int, ...]], nn.Module]
 
@@ -118,14 +118,6 @@ def likelihood_for(preprocessing: Preprocessing) -> Likelihood:
     if preprocessing.target.task == "classes":
         return likelihoods.Categorical()
     return likelihoods.Gaussian(noise=0.5, learn_noise=True)
-
-
-def check_name(option: str, name: str, known: Iterable[str]) -> None:
-    """Raise ValueError with the names most like `name` unless it is known."""
-    names = list(known)
-    if name not in names:
-        hint = did_you_mean(name, names)
-        raise ValueError(f"{option} {name!r} is not known: {hint}Choose from {', '.join(names)}")
 
 
 def resolved_device(device: str, option: str = "--device") -> torch.device:

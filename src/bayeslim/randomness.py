@@ -9,7 +9,7 @@ from typing import SupportsIndex
 import numpy as np
 import torch
 
-from bayeslim.counts import plain_integer
+from bayeslim.checks.counts import plain_integer
 from bayeslim.turns import TURN
 
 __all__ = ["check_seed", "derived_seed", "seeded"]

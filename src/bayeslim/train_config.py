@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from bayeslim.suggestion import did_you_mean
+from bayeslim.checks.names import did_you_mean
 
 __all__ = ["TrainConfig", "kl_epochs", "read_config", "rows_per_step", "to_toml"]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import nn
 
+from bayeslim.checks.networks import check_network
 from bayeslim.estimators import check_estimator, check_function
 from bayeslim.layers.base import BayesLayer
-from bayeslim.network_argument import check_network
 
 __all__ = ["using"]
 

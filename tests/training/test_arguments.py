@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 import bayeslim as bl
-from bayeslim.counts import check_counts, plain_integer
+from bayeslim.checks.counts import check_counts, plain_integer
 from bayeslim.optim import SGHMC, SGLD, CVAdam, SpikeAndSlab
 from training.problems import blobs, equal, small, state
 

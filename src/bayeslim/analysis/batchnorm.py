@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from bayeslim.checks.networks import check_network
 from bayeslim.estimators import mean_only
 from bayeslim.evaluation_mode import evaluation_mode
-from bayeslim.network_argument import check_network
 from bayeslim.predictive.inputs import Inputs, input_batches
 from bayeslim.using import using
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from bayeslim.checks.networks import check_network
 from bayeslim.layers.base import BayesLayer
-from bayeslim.network_argument import check_network
 from bayeslim.posteriors.k_tied import KTied
 from bayeslim.posteriors.mean_field import MeanField
 from bayeslim.pruning.prune import bayes_layers

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bayeslim.checks.networks import check_network
 from bayeslim.convert import bayesianize_
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
-from bayeslim.network_argument import check_network
 from bayeslim.predictive.evaluate import evaluate
 from bayeslim.predictive.inputs import as_tensor
 from bayeslim.predictive.sample import Method, predict

@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from bayeslim.checks.networks import check_network
 from bayeslim.likelihoods import Categorical, Gaussian
 from bayeslim.likelihoods.base import remember_likelihood_
-from bayeslim.network_argument import check_network
 from bayeslim.predictive.snapshots import Snapshots
 from bayeslim.randomness import seeded
 from bayeslim.surgery import copied

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bayeslim.network_argument import check_network
+from bayeslim.checks.networks import check_network
 from bayeslim.surgery import replaced, topmost, with_hooks
 
 __all__ = ["MCDropout", "keep_dropout_"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from bayeslim.checks.networks import check_network
 from bayeslim.likelihoods.base import Likelihood, remember_likelihood_
-from bayeslim.network_argument import check_network
 from bayeslim.predictive.snapshots import Snapshots
 from bayeslim.randomness import seeded
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from importlib.metadata import version
 
-from bayeslim.plain_text import visible
-from bayeslim.suggestion import did_you_mean
+from bayeslim.checks.names import did_you_mean
+from bayeslim.checks.text import visible
 
 __all__ = ["COMMANDS", "main"]
 

@@ -22,9 +22,9 @@ def command(action: Literal["list", "fetch", "where"], name: str | None = None, 
         action: list, fetch NAME, or where.
         name: the set to fetch.
     """
+    from bayeslim.checks.names import check_name
     from bayeslim.data.cache import data_folders
     from bayeslim.data.named import NAMED
-    from bayeslim.named_models import check_name
 
     if action == "list":
         print(*NAMED, sep="\n")

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bayeslim.plain_text import visible
+from bayeslim.checks.text import visible
 from bayeslim.pruning.curve import shown
 
 __all__ = ["print_scores"]

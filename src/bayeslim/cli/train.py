@@ -11,8 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bayeslim.checks.names import check_name
+from bayeslim.checks.text import visible
 from bayeslim.cli.parsing import parsed
-from bayeslim.plain_text import visible
 from bayeslim.train_config import TrainConfig, kl_epochs, read_config, rows_per_step
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def train(chosen: Train, command: str) -> Run:
     from bayeslim.cli.overflow import overflow_explained, refuse_held_out
     from bayeslim.data.named import NAMED
     from bayeslim.methods import METHODS
-    from bayeslim.named_models import MODELS, build_network, check_name, likelihood_for, resolved_device
+    from bayeslim.named_models import MODELS, build_network, likelihood_for, resolved_device
     from bayeslim.pruning import footprint
     from bayeslim.runs import Run, check_free, differences, problem_of
     from bayeslim.training import fit

@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bayeslim.checks.text import visible
 from bayeslim.data.cells import as_numbers
 from bayeslim.data.tables import Table, feature_names
-from bayeslim.plain_text import visible
 
 __all__ = ["IMAGE_SUFFIXES", "ImageInputs", "class_folders", "image_files", "read_image_files"]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from bayeslim.checks.names import did_you_mean
 from bayeslim.data.images import ImageData, cifar10, cifar100, fashion_mnist, mnist
 from bayeslim.data.preprocessing import Preprocessing
 from bayeslim.data.problems import Problem, Splits, from_images, from_path, from_table, split_rows
@@ -19,7 +20,6 @@ from bayeslim.data.tabular import UCI_NAMES, uci
 from bayeslim.data.target import Target, Task
 from bayeslim.data.text import imdb
 from bayeslim.data.text_inputs import TextInputs
-from bayeslim.suggestion import did_you_mean
 
 __all__ = ["NAMED", "load_problem"]
 

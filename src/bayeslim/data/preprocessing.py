@@ -15,13 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bayeslim.checks.text import one_line
 from bayeslim.data.cells import BadRow
 from bayeslim.data.columns import TableInputs
 from bayeslim.data.image_inputs import IMAGE_SUFFIXES, ImageInputs, as_images, image_files, read_image_files
 from bayeslim.data.tables import Table, array_chunks, read_arrays, table_chunks
 from bayeslim.data.target import Target
 from bayeslim.data.text_inputs import TextInputs
-from bayeslim.plain_text import one_line
 
 __all__ = ["Inputs", "Preprocessing"]
 

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bayeslim.checks.text import one_line
 from bayeslim.data.cells import BadRow
 from bayeslim.data.columns import CategoryColumn, TableInputs
 from bayeslim.data.fetching import file_sha256
@@ -20,7 +21,6 @@ from bayeslim.data.image_inputs import ImageInputs, as_images, class_folders, re
 from bayeslim.data.preprocessing import Preprocessing
 from bayeslim.data.tables import Table, read_arrays, read_table
 from bayeslim.data.target import Target, Task
-from bayeslim.plain_text import one_line
 from bayeslim.randomness import check_seed
 
 __all__ = ["Problem", "Splits", "from_images", "from_path", "from_table"]

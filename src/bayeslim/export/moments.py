@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from bayeslim.checks.networks import check_network
 from bayeslim.estimators import moments
 from bayeslim.gaussian import Gaussian
 from bayeslim.layers.base import BayesLayer
-from bayeslim.network_argument import check_network
 from bayeslim.surgery import copied
 
 __all__ = ["MomentsNetwork"]

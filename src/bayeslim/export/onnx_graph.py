@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bayeslim.checks.networks import check_network
 from bayeslim.export.moments import MomentsNetwork
 from bayeslim.export.onnx_check import check_answers
 from bayeslim.export.onnx_copies import free_weights_, repeated
@@ -21,7 +22,6 @@ from bayeslim.export.plain import example_batch, mean_network
 from bayeslim.export.program import captured
 from bayeslim.export.samples import BatchedSamples, LoopedSamples, MomentsOfOutputs, batchable, sample_networks
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
-from bayeslim.network_argument import check_network
 from bayeslim.storage import write_atomically
 
 __all__ = ["export_onnx"]

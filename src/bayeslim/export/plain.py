@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
+from bayeslim.checks.networks import check_network
 from bayeslim.collapse import collapse_
-from bayeslim.network_argument import check_network
 from bayeslim.predictive.inputs import as_tensor, float_type_of, refusal
 from bayeslim.storage import write_atomically
 from bayeslim.surgery import copied

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.conv import _ConvNd
 
+from bayeslim.checks.counts import check_counts
+from bayeslim.checks.networks import check_network
 from bayeslim.collapse import collapse_
-from bayeslim.counts import check_counts
 from bayeslim.estimators import mean_only
 from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood
-from bayeslim.network_argument import check_network
 from bayeslim.posteriors.base import Posterior
 from bayeslim.randomness import seeded
 from bayeslim.surgery import copied

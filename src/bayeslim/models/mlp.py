@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from bayeslim.counts import plain_integer
+from bayeslim.checks.counts import plain_integer
 
 __all__ = ["ACTIVATIONS", "Activation", "Sin", "mlp"]
 

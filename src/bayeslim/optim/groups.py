@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from bayeslim.network_argument import check_network
+from bayeslim.checks.networks import check_network
 
 __all__ = ["Group", "PrunableLayer", "check_group", "em_threshold", "prunable_layers"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayeslim.counts import check_num_data
+from bayeslim.checks.counts import check_num_data
 from bayeslim.noise import looked_up_normal
 from bayeslim.randomness import check_seed, derived_seed
 

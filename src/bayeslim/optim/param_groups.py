@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bayeslim.network_argument import check_network
+from bayeslim.checks.networks import check_network
 from bayeslim.optim.scale_decay import never_decayed
 from bayeslim.posteriors.base import Posterior
 from bayeslim.priors.base import Prior

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from bayeslim.counts import check_counts, check_zero_or_more
+from bayeslim.checks.counts import check_counts, check_zero_or_more
 from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
 from bayeslim.predictive.inputs import as_tensor, pair_of

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from bayeslim.counts import check_counts
+from bayeslim.checks.counts import check_counts
 
 __all__ = [
     "ONE_INPUT",

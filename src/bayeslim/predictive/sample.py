@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from bayeslim.counts import check_counts
+from bayeslim.checks.counts import check_counts
 from bayeslim.divergence import is_sharded
 from bayeslim.estimators import (
     clipped_reparam,

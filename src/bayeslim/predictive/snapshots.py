@@ -15,8 +15,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from bayeslim.architecture import build_likelihood, describe_likelihood
+from bayeslim.checks.networks import check_network
 from bayeslim.likelihoods.base import Likelihood, remember_likelihood_, remembered_likelihood
-from bayeslim.network_argument import check_network
 from bayeslim.saving import check_state, load_state_, prefixed, unprefixed
 from bayeslim.schedules import Progress
 from bayeslim.storage import read_tensors, remove_leftovers, write_tensors

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from bayeslim.checks.networks import check_network
 from bayeslim.estimators import mean_only
 from bayeslim.layers import MultiheadAttention
 from bayeslim.likelihoods.base import remember_likelihood_, remembered_likelihood
-from bayeslim.network_argument import check_network
 from bayeslim.predictive.inputs import as_tensor, device_of, float_type_of
 from bayeslim.pruning.cutting import Cut, cut_layer_, cut_norm_
 from bayeslim.pruning.heads import cut_heads_

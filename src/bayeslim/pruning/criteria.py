@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bayeslim.checks.names import did_you_mean
 from bayeslim.log_alpha import log_alpha
 from bayeslim.posteriors.base import Posterior
-from bayeslim.suggestion import did_you_mean
 
 __all__ = [
     "LOG_ALPHA",

@@ -12,9 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 from torch import nn
 
+from bayeslim.checks.networks import check_network
+from bayeslim.checks.text import figure_text, visible
 from bayeslim.masks import mask_of
-from bayeslim.network_argument import check_network
-from bayeslim.plain_text import figure_text, visible
 from bayeslim.predictive.evaluate import Evaluation, evaluate_in_full
 from bayeslim.pruning.criteria import LOG_ALPHA, Criterion, check_criterion
 from bayeslim.pruning.prune import bayes_layers, prune_, random_like

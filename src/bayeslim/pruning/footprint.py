@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.utils.rnn import PackedSequence
 
+from bayeslim.checks.networks import check_network
 from bayeslim.estimators import mean_only
 from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.layers.base import BayesLayer
 from bayeslim.layers.recurrent import GRU, LSTM
-from bayeslim.network_argument import check_network
 from bayeslim.ops import ConvTransposeOp
 from bayeslim.posteriors.base import Posterior
 from bayeslim.predictive.inputs import as_tensor, device_of, float_type_of

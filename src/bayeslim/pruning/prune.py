@@ -10,10 +10,10 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
+from bayeslim.checks.networks import check_network
 from bayeslim.layers.attention import MultiheadAttention
 from bayeslim.layers.base import BayesLayer
 from bayeslim.masks import Masked, mask_of, unmasked
-from bayeslim.network_argument import check_network
 from bayeslim.posteriors.base import Posterior
 from bayeslim.pruning.criteria import LOG_ALPHA, Criterion, check_criterion
 from bayeslim.randomness import check_seed

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bayeslim.checks.networks import check_network
 from bayeslim.layers.base import BayesLayer
-from bayeslim.network_argument import check_network
 
 __all__ = ["SparseLinear", "sparsify_"]
 

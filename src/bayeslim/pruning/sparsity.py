@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from bayeslim.network_argument import check_network
+from bayeslim.checks.networks import check_network
 from bayeslim.pruning.criteria import LOG_ALPHA, Criterion, check_criterion
 from bayeslim.pruning.prune import bayes_layers
 

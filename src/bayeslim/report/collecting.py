@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bayeslim.checks.networks import check_network
 from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
 from bayeslim.metrics import auroc, reliability_curve
-from bayeslim.network_argument import check_network
 from bayeslim.predictive.sample import predict
 from bayeslim.pruning.sparsity import sparsity
 from bayeslim.randomness import derived_seed

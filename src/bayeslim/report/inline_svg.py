@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from bayeslim.analysis.figures.pictures import PALETTE
 from bayeslim.analysis.figures.style import GREY, RULE, TIP, rendered
-from bayeslim.plain_text import visible
+from bayeslim.checks.text import visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,7 +10,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from bayeslim.analysis.figures.pictures import png_address
-from bayeslim.plain_text import visible
+from bayeslim.checks.text import visible
 from bayeslim.report import words
 from bayeslim.report.content import Content, Pruning
 from bayeslim.report.drawing import draw_figures

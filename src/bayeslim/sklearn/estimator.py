@@ -16,7 +16,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import nn
 
 from bayeslim import methods, schedules
-from bayeslim.counts import check_counts
+from bayeslim.checks.counts import check_counts
 from bayeslim.likelihoods.base import Likelihood, likelihood_of, remember_likelihood_
 from bayeslim.masks import mask_of
 from bayeslim.named_models import resolved_device

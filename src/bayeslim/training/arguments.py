@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from bayeslim.counts import plain_integer
-from bayeslim.network_argument import check_network
+from bayeslim.checks.counts import plain_integer
+from bayeslim.checks.networks import check_network
 from bayeslim.optim.injection import Sampler
 from bayeslim.schedules import Progress
 from bayeslim.training.elbo import check_kl_scaling

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, RandomSampler, Sampler
 
-from bayeslim.counts import check_counts, check_num_data
+from bayeslim.checks.counts import check_counts, check_num_data
 from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.gaussian import Gaussian
 from bayeslim.likelihoods.base import Likelihood

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayeslim.counts import check_counts
+from bayeslim.checks.counts import check_counts
 from bayeslim.divergence import is_sharded
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.saving import check_state, load_state_, prefixed, unprefixed

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bayeslim.counts import check_counts, check_num_data
+from bayeslim.checks.counts import check_counts, check_num_data
 from bayeslim.joint_draw import kl_alongside
 from bayeslim.kl import named_posteriors, normal_priors, summed_kl
 from bayeslim.likelihoods.base import Likelihood

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from bayeslim import schedules
-from bayeslim.counts import check_counts, check_zero_or_more
+from bayeslim.checks.counts import check_counts, check_zero_or_more
 from bayeslim.divergence import is_sharded
 from bayeslim.estimators import mean_only
 from bayeslim.inference_mode import check_trainable

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from bayeslim import schedules
-from bayeslim.counts import check_counts
+from bayeslim.checks.counts import check_counts
+from bayeslim.checks.networks import check_network
 from bayeslim.estimators import mean_only
 from bayeslim.inference_mode import check_trainable
 from bayeslim.likelihoods.base import Likelihood, likelihood_of, remember_likelihood_
-from bayeslim.network_argument import check_network
 from bayeslim.predictive.inputs import device_of
 from bayeslim.progress_bar import epoch_bar
 from bayeslim.pruning.sparsity import named_sparsity

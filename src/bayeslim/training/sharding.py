@@ -11,12 +11,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from bayeslim.checks.networks import check_network
 from bayeslim.divergence import is_sharded
 from bayeslim.estimators import moments, taylor_moments
 from bayeslim.layers.attention import TransformerEncoderLayer
 from bayeslim.layers.base import BayesLayer
 from bayeslim.layers.recurrent import GRU, LSTM
-from bayeslim.network_argument import check_network
 from bayeslim.optim.injection import Sampler
 from bayeslim.posteriors.base import Posterior, full
 from bayeslim.predictive.inputs import device_of

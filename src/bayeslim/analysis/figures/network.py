@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from bayeslim.analysis.figures.pictures import PALETTE
 from bayeslim.analysis.figures.style import ACCENT, GREY, SECOND, THIRD, dots, legend_above, panels, styled
-from bayeslim.plain_text import figure_text
+from bayeslim.checks.text import figure_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bayeslim.analysis.figures.pictures import PALETTE, class_map, ramp
 from bayeslim.analysis.figures.style import ACCENT, GREY, SECOND, THIRD, TIP, dots, legend_above, panels, styled
-from bayeslim.plain_text import figure_text
+from bayeslim.checks.text import figure_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -143,10 +143,8 @@ def coverage(levels: ArrayLike, inside: ArrayLike) -> Figure:
     figure, (axes,) = panels(1, size=SQUARE)
     axes.plot([0, 1], [0, 1], ":", color=GREY, linewidth=0.8)
     axes.plot(levels, inside, color=ACCENT, clip_on=False)
-    tips = [
-        f"{level:.0%} intervals hold {part:.1%}"
-        for level, part in zip(np.asarray(levels), np.asarray(inside), strict=True)
-    ]
+    pairs = zip(*np.broadcast_arrays(levels, inside), strict=True)
+    tips = [f"{level:.0%} intervals hold {part:.1%}" for level, part in pairs]
     dots(axes, levels, inside, 12, tips)
     axes.set(xlabel="level of the interval", ylabel="part inside", xlim=(0, 1.02), ylim=(0, 1.02))
     return figure

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bayeslim.plain_text import figure_text, one_line, visible
+from bayeslim.checks.text import figure_text, one_line, visible
 
 
 @pytest.mark.parametrize(

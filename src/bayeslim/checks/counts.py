@@ -25,6 +25,13 @@ def plain_integer(value: T) -> T | int:
         return value
 
 
+def _checked(value: SupportsIndex, least: int, message: str) -> int:
+    number = plain_integer(value)
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise ValueError(message)
+    return number
+
+
 def check_counts(**counts: SupportsIndex) -> list[int]:
     """The counts as plain integers; a ValueError names the argument that is no positive one.
 
@@ -32,13 +39,10 @@ def check_counts(**counts: SupportsIndex) -> list[int]:
         >>> check_counts(epochs=numpy.int64(3), samples=1)
         [3, 1]
     """
-    plain: list[int] = []
-    for name, value in counts.items():
-        number = plain_integer(value)
-        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise ValueError(f"`{name}` must be a positive integer, got {value!r}: pass e.g. 1")
-        plain.append(number)
-    return plain
+    return [
+        _checked(value, 1, f"`{name}` must be a positive integer, got {value!r}: pass e.g. 1")
+        for name, value in counts.items()
+    ]
 
 
 def check_zero_or_more(name: str, count: SupportsIndex, advice: str) -> int:
@@ -48,12 +52,9 @@ def check_zero_or_more(name: str, count: SupportsIndex, advice: str) -> int:
         >>> check_zero_or_more("samples", numpy.int64(0), "0 uses the posterior mean")
         0
     """
-    number = plain_integer(count)
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise ValueError(f"`{name}` must be an integer, got {count!r}: {advice}")
-    if number < 0:
-        raise ValueError(f"`{name}` must not be negative, got {count}: {advice}")
-    return number
+    whole = isinstance(plain_integer(count), int) and not isinstance(count, bool)
+    kind = "must not be negative" if whole else "must be an integer"
+    return _checked(count, 0, f"`{name}` {kind}, got {count!r}: {advice}")
 
 
 def check_num_data(num_data: SupportsIndex) -> int:
@@ -65,9 +66,5 @@ def check_num_data(num_data: SupportsIndex) -> int:
     """
     if type(num_data) is int and num_data > 0:  # in every training step
         return num_data
-    plain = plain_integer(num_data)
-    if isinstance(plain, bool) or not isinstance(plain, int) or plain < 1:
-        raise ValueError(
-            f"`num_data` must be the positive number of training examples, got {num_data!r}: pass e.g. len(dataset)"
-        )
-    return plain
+    wanted = "the positive number of training examples"
+    return _checked(num_data, 1, f"`num_data` must be {wanted}, got {num_data!r}: pass e.g. len(dataset)")

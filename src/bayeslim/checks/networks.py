@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from bayeslim.plain_text import one_line
+from bayeslim.checks.text import one_line
 
 __all__ = ["check_network"]
 

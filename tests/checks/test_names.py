@@ -2,8 +2,8 @@
 
 import doctest
 
-from bayeslim import suggestion
-from bayeslim.suggestion import did_you_mean
+from bayeslim.checks import names
+from bayeslim.checks.names import did_you_mean
 
 
 def test_close_names_are_offered_and_others_are_not() -> None:
@@ -13,4 +13,4 @@ def test_close_names_are_offered_and_others_are_not() -> None:
 
 
 def test_the_example_in_the_docstring() -> None:
-    assert doctest.testmod(suggestion) == (0, 1)
+    assert doctest.testmod(names) == (0, 2)

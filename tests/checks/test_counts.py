@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import bayeslim as bl
-from bayeslim.counts import check_counts, check_num_data, plain_integer
+from bayeslim.checks.counts import check_counts, check_num_data, plain_integer
 from bayeslim.export import sample_networks
 from bayeslim.optim import SGHMC, SGLD, CVAdam
 from bayeslim.randomness import check_seed

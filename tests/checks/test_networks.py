@@ -13,11 +13,11 @@ from torch import nn
 
 import bayeslim as bl
 from bayeslim import analysis, baselines, export, pruning, training
+from bayeslim.checks.networks import check_network
 from bayeslim.export.moments import MomentsNetwork
 from bayeslim.feature_selection import FeatureSelection
 from bayeslim.full_covariance import full_covariance
 from bayeslim.kl import named_kl
-from bayeslim.network_argument import check_network
 from bayeslim.optim import SpikeAndSlab
 from bayeslim.report import collect
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["did_you_mean"]
+__all__ = ["check_name", "did_you_mean"]
 
 
 def did_you_mean(name: str, known: Iterable[str], most: int = 3) -> str:
@@ -22,3 +22,19 @@ def did_you_mean(name: str, known: Iterable[str], most: int = 3) -> str:
     """
     close = difflib.get_close_matches(name, list(known), most, 0.4)
     return f"did you mean {' or '.join(close)}? " if close else ""
+
+
+def check_name(option: str, name: str, known: Iterable[str]) -> None:
+    """Raise ValueError with the names most like `name` unless it is known.
+
+    Args:
+        option: what the name is given for.
+        name: what was typed.
+        known: the names there are.
+
+    Example:
+        >>> check_name("--model", "mlp", ["mlp", "vgg"])
+    """
+    names = list(known)
+    if name not in names:
+        raise ValueError(f"{option} {name!r} is not known: {did_you_mean(name, names)}Choose from {', '.join(names)}")
