@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from bayeslim.data import cache
-from bayeslim.data.cache import data_folders, obtain
+from bayeslim.data.cache import data_folders, locate, obtain
 from bayeslim.data.sources import (
     CIFAR10_SOURCE,
     IMDB_SOURCE,
@@ -22,23 +22,18 @@ def put(path: Path, content: bytes = b"content") -> Path:
     return path
 
 
-def found(relative_paths: list[str], root: Path | None = None) -> Path:
-    """A file of no official address."""
-    return obtain("toy", relative_paths, None, root=root)
-
-
 def test_folders_are_searched_in_order(tmp_path: Path, isolated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert data_folders() == (isolated,)
     monkeypatch.setenv("BAYESLIM_DATA", str(tmp_path / "named"))
     assert data_folders(tmp_path) == (tmp_path, tmp_path / "named", isolated)
 
     in_cache = put(isolated / "a/b")
-    assert found(["a/b"], tmp_path) == in_cache
+    assert locate(["a/b"], tmp_path) == in_cache
     in_named = put(tmp_path / "named/a/b")
-    assert found(["a/b"], tmp_path) == in_named
+    assert locate(["a/b"], tmp_path) == in_named
     in_root = put(tmp_path / "a/b")
-    assert found(["a/b"], tmp_path) == in_root
-    assert found(["other/b", "a/b"]) == in_named
+    assert locate(["a/b"], tmp_path) == in_root
+    assert locate(["other/b", "a/b"]) == in_named
 
 
 def test_the_cache_defaults_to_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,8 +51,8 @@ def test_a_root_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_names_what_was_looked_for_and_where(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="put a/b or c/d there") as caught:
-        found(["a/b", "c/d"], tmp_path)
+    with pytest.raises(FileNotFoundError, match="none of a/b, c/d was found") as caught:
+        locate(["a/b", "c/d"], tmp_path)
     assert str(tmp_path) in str(caught.value)
     assert "BAYESLIM_DATA" in str(caught.value)
 
@@ -73,9 +68,9 @@ def test_a_corrupt_file_is_named_and_not_returned(
     good = put(isolated / relative, b"good")
     monkeypatch.setitem(KNOWN_SHA256, "mnist/t10k-labels-idx1-ubyte.gz", hashlib.sha256(b"good").hexdigest())
     with pytest.raises(ValueError, match="is corrupt") as caught:
-        found([relative], tmp_path)
+        locate([relative], tmp_path)
     assert str(bad) in str(caught.value)
-    assert found([relative]) == good
+    assert locate([relative]) == good
 
 
 def test_known_facts_are_well_formed() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bayeslim.data import DownloadError, download
+from bayeslim.data import DownloadError, download, extract_tar
 from bayeslim.data.cache import obtain
 from bayeslim.data.sources import Source
 
@@ -133,14 +133,15 @@ def test_offline_says_so(tmp_path: Path) -> None:
             obtain("toy", ["toy/a"], source, root=tmp_path)
 
 
-def packed(*names: str) -> bytes:
-    """A compressed archive whose files all hold the content."""
+def packed(*members: str | tarfile.TarInfo) -> bytes:
+    """A compressed archive whose named files all hold the content."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:gz") as tar:
-        for name in names:
-            member = tarfile.TarInfo(name)
-            member.size = len(CONTENT)
-            tar.addfile(member, io.BytesIO(CONTENT))
+        for member in members:
+            if isinstance(member, str):
+                member = tarfile.TarInfo(member)
+                member.size = len(CONTENT)
+            tar.addfile(member, io.BytesIO(CONTENT) if member.size else None)
     return archive.getvalue()
 
 
@@ -172,9 +173,30 @@ def test_a_folder_that_is_there_is_completed(server: Server, tmp_path: Path) -> 
     assert {path.name for path in (tmp_path / "set").iterdir()} == {"a.bin", "b.bin", "own.txt"}
 
 
-@pytest.mark.parametrize("name", ["set/../../evil.txt", "set/../../../evil.txt"])
-def test_names_that_lead_out_of_the_folder_are_refused(server: Server, tmp_path: Path, name: str) -> None:
-    source = archived(server, "set/a.bin", name)
-    with pytest.raises(FileNotFoundError, match="outside the destination"):
-        obtain("set", ["set/a.bin"], source, root=tmp_path)
-    assert list(tmp_path.iterdir()) == []
+def link(kind: bytes) -> tarfile.TarInfo:
+    member = tarfile.TarInfo("set/link")
+    member.type, member.linkname = kind, "/etc"
+    return member
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (packed("set/a", "../evil"), "outside the destination"),
+        (packed("set/a", "set/../../evil"), "outside the destination"),
+        (packed("set/a", link(tarfile.SYMTYPE)), "'set/link' is no file or folder"),
+        (packed("set/a", link(tarfile.LNKTYPE)), "'set/link' is no file or folder"),
+        (packed("set/a", link(tarfile.FIFOTYPE)), "'set/link' is no file or folder"),
+        (packed("set/a", "set/b", "set/c", "set/d"), "beyond 1000000 bytes"),
+        (packed("set/a", "set/b")[:400_000], "Compressed file ended"),
+        (b"not a tar", "could not be opened"),
+        (b"", "could not be opened"),
+    ],
+)
+def test_archives_that_lead_elsewhere_or_are_damaged_leave_nothing(
+    tmp_path: Path, content: bytes, problem: str
+) -> None:
+    (tmp_path / "a.tar.gz").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"a\.tar\.gz` cannot be unpacked \(.*{problem}"):
+        extract_tar(tmp_path / "a.tar.gz", tmp_path / "out", max_bytes=1_000_000)
+    assert list((tmp_path / "out").iterdir()) == []

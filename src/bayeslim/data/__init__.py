@@ -1,6 +1,7 @@
 """Data sets: real ones read from local files or their official addresses, and synthetic ones."""
 
-from bayeslim.data.cache import data_folders
+from bayeslim.data.archive import extract_tar
+from bayeslim.data.cache import data_folders, locate, verify
 from bayeslim.data.fetching import DownloadError, download
 from bayeslim.data.idx import read_idx
 from bayeslim.data.images import (
@@ -48,11 +49,13 @@ __all__ = [
     "data_folders",
     "dissertation_curve",
     "download",
+    "extract_tar",
     "fashion_mnist",
     "images_from_cifar",
     "images_from_idx",
     "imdb",
     "load_problem",
+    "locate",
     "mnist",
     "moons",
     "read_idx",
@@ -62,4 +65,5 @@ __all__ = [
     "standardise",
     "table_chunks",
     "uci",
+    "verify",
 ]

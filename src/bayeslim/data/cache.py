@@ -5,12 +5,13 @@ searched in turn: the `root` a caller names, the environment variable ``BAYESLIM
 user's cache, ``$XDG_CACHE_HOME/bayeslim`` or ``~/.cache/bayeslim``.
 """
 
+import contextlib
 import os
-import tarfile
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from bayeslim.data.archive import extract_tar
 from bayeslim.data.fetching import download as download_file
 from bayeslim.data.fetching import file_sha256
 from bayeslim.data.sources import Source, known_sha256
@@ -47,6 +48,41 @@ def data_folders(root: str | os.PathLike[str] | None = None) -> tuple[Path, ...]
     return (*folders, base / "bayeslim")
 
 
+def verify(path: Path, sha256: str) -> None:
+    """Raise a ValueError that names `path` unless its SHA-256 is `sha256`."""
+    if (found := file_sha256(path)) != sha256:
+        raise ValueError(
+            f"`{path}` is corrupt or not the published file: its SHA-256 is {found}, expected {sha256}: "
+            "delete it and load the data again"
+        )
+
+
+def locate(relative_paths: Sequence[str], root: str | os.PathLike[str] | None = None) -> Path:
+    """Return the first of several alternative files or folders that exists in a data folder, verified.
+
+    A file whose published checksum is known is hashed first. One that does not match is an error, even if a later
+    folder holds a good copy.
+
+    Args:
+        relative_paths: the accepted layouts of one file, e.g. ``["mnist/a.gz", "MNIST/raw/a"]``.
+        root: searched before the other folders, see `data_folders`.
+
+    Example:
+        >>> locate(["uci/concrete.npz"]).name  # doctest: +SKIP
+        'concrete.npz'
+    """
+    folders = data_folders(root)
+    for path, relative in ((folder / relative, relative) for folder in folders for relative in relative_paths):
+        if path.exists():
+            if (expected := known_sha256(relative)) is not None:
+                verify(path, expected)
+            return path
+    raise FileNotFoundError(
+        f"none of {', '.join(relative_paths)} was found in {', '.join(map(str, folders))}: put one of them "
+        "there or set BAYESLIM_DATA to the folder that holds it"
+    )
+
+
 def obtain(
     name: str,
     relative_paths: Sequence[str],
@@ -58,12 +94,11 @@ def obtain(
 ) -> Path:
     """Return the path of a file of the set `name`, fetched from its official address where no data folder has it.
 
-    A file whose published checksum is known is hashed first. One that does not match is an error, even if a later
-    folder holds a good copy. A download goes to the first data folder that can be written to, archives unpacked.
+    A download goes to the first data folder that can be written to, archives unpacked.
 
     Args:
         name: the set, for messages.
-        relative_paths: the accepted layouts of one file or folder, e.g. ``["mnist/a.gz", "MNIST/raw/a"]``.
+        relative_paths: accepted layouts, see `locate`.
         source: the official address, None where the set has none.
         root: searched before the other folders, see `data_folders`.
         download: whether the network may be used.
@@ -74,32 +109,18 @@ def obtain(
         ValueError: if a file is not the published one.
     """
     folders = data_folders(root)
-    if found := _found(folders, relative_paths):
-        return found
+    with contextlib.suppress(FileNotFoundError):
+        return locate(relative_paths, root)
     try:
         if source is None or not download:
             raise OSError("it has no official address" if source is None else "download=False")
         _fetch(source, next(filter(_writable, folders), folders[-1]), progress)
-    except (OSError, tarfile.TarError) as error:
+        return locate(relative_paths, root)
+    except (OSError, ValueError) as error:
         raise FileNotFoundError(
             f"`{name}` was not found in {', '.join(map(str, folders))} and could not be downloaded ({error}): put "
             f"{' or '.join(relative_paths)} there or set BAYESLIM_DATA"
         ) from error
-    return obtain(name, relative_paths, source, root=root, download=False)
-
-
-def _found(folders: Sequence[Path], relative_paths: Sequence[str]) -> Path | None:
-    for folder in folders:
-        for relative in relative_paths:
-            path, expected = folder / relative, known_sha256(relative)
-            if path.exists():
-                if expected is not None and (found := file_sha256(path)) != expected:
-                    raise ValueError(
-                        f"`{path}` is corrupt or not the published file: its SHA-256 is {found}, expected "
-                        f"{expected}: delete it and load the data again"
-                    )
-                return path
-    return None
 
 
 def _fetch(source: Source, folder: Path, progress: bool) -> None:
@@ -107,24 +128,9 @@ def _fetch(source: Source, folder: Path, progress: bool) -> None:
         download_file(source.url, folder / source.save_as, source.sha256, progress=progress)
         return
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder) as staging:
-        archive, unpacked = Path(staging, source.save_as), Path(staging, "unpacked")
-        with tarfile.open(download_file(source.url, archive, source.sha256, progress=progress)) as tar:
-            wanted = [member for member in tar if member.isfile() and member.name.startswith(source.members)]
-            tar.extractall(unpacked, wanted, filter="data")  # refuses names that lead out of the folder
-        for entry in unpacked.iterdir():
-            _move(entry, folder / entry.name)
-
-
-def _move(source: Path, target: Path) -> None:
-    """Move a file or a folder as a whole; a folder that is there already is completed file by file."""
-    try:
-        os.replace(source, target)
-    except OSError:
-        if not (source.is_dir() and target.is_dir()):
-            raise
-        for entry in source.iterdir():
-            _move(entry, target / entry.name)
+    with tempfile.TemporaryDirectory(prefix=".fetching-", dir=folder) as staging:
+        archive = download_file(source.url, Path(staging, source.save_as), source.sha256, progress=progress)
+        extract_tar(archive, folder, only=source.members)
 
 
 def _writable(folder: Path) -> bool:
