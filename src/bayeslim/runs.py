@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
-import math
 import platform
 import secrets
 import shlex
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 from bayeslim.data.named import load_problem
 from bayeslim.data.preprocessing import Preprocessing
 from bayeslim.data.problems import Problem, Splits
+from bayeslim.data.target import in_own_unit
 from bayeslim.masks import mask_of
 from bayeslim.named_models import build_network
 from bayeslim.predictive.evaluate import evaluate
@@ -208,12 +208,7 @@ class Run:
             data: prepared inputs and targets.
             samples: posterior samples; 0 uses the posterior mean.
         """
-        found = evaluate(model, data, samples=samples)
-        target = self.preprocessing.target
-        if target.task == "regression":
-            found["nll"] += math.log(target.std)
-            found["rmse"] *= target.std
-        return found
+        return in_own_unit(evaluate(model, data, samples=samples), self.preprocessing.target.std)
 
     def save_model(self, model: nn.Module) -> None:
         """Store the trained network."""

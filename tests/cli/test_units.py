@@ -50,7 +50,8 @@ def test_points_of_classes_stay_and_rises_do_not_depend_on_the_unit() -> None:
     moved = in_unit_of(Target("y", None, 7.0, math.e), point)
     assert moved.scores == pytest.approx({"nll": 2.0, "rmse": 2 * math.e}) and moved.random is None
     assert (moved.nll_rise, moved.nll_rise_error) == (0.25, 0.125)
-    assert in_unit_of(Target("y", ("a", "b")), point) is point
+    classes = CurvePoint(3.0, 0.5, {"nll": 1.0, "accuracy": 0.5}, 0.25, 0.125, None, {})
+    assert in_unit_of(Target("y", ("a", "b")), classes) == classes
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from importlib.metadata import version
 
 from bayeslim.checks.names import did_you_mean
 from bayeslim.checks.text import visible
+from bayeslim.cli.parsing import call
 
 __all__ = ["COMMANDS", "main"]
 
@@ -27,7 +28,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "reproduce": ("bayeslim.cli.reproduce", "run an experiment of the papers"),
     "bench": ("bayeslim.cli.bench", "measure what a training step of each method costs here"),
 }
-"""Command -> its module, whose `main` takes the arguments, and what it does."""
+"""Command -> its module and what it does. A module has a `command`, whose signature and docstring are the options and
+their help, or a `main` that takes the arguments."""
 
 OVERVIEW = """usage: bayeslim COMMAND [OPTIONS]
 
@@ -76,7 +78,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         with nullcontext() if debug else _short_warnings(args[0]):
-            importlib.import_module(COMMANDS[args[0]][0]).main(args[1:])
+            module = importlib.import_module(COMMANDS[args[0]][0])
+            if hasattr(module, "command"):
+                call(module.command, args[0], args[1:])
+            else:
+                module.main(args[1:])
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except KeyboardInterrupt:

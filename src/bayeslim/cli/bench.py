@@ -5,14 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from bayeslim.cli.parsing import call
-
-__all__ = ["command", "main"]
-
-
-def main(args: list[str]) -> None:
-    """Parse and measure."""
-    call(command, "bench", args)
+__all__ = ["command"]
 
 
 def command(

@@ -5,14 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from bayeslim.cli.parsing import call
-
-__all__ = ["command", "main"]
-
-
-def main(args: list[str]) -> None:
-    """Parse and evaluate."""
-    call(command, "evaluate", args)
+__all__ = ["command"]
 
 
 def command(

@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from bayeslim.cli.parsing import call
-
 if TYPE_CHECKING:
     from torch import Tensor
 
     from bayeslim.data.preprocessing import Inputs
 
-__all__ = ["command", "main"]
+__all__ = ["command"]
 
 FILES = {
     "onnx": "network.onnx",
@@ -21,11 +19,6 @@ FILES = {
     "slim": "network.slim.safetensors",
 }
 """Format -> name of the file in the run's folder."""
-
-
-def main(args: list[str]) -> None:
-    """Parse and export."""
-    call(command, "export", args)
 
 
 def command(

@@ -8,20 +8,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from bayeslim.cli.parsing import call
-
 if TYPE_CHECKING:
     from bayeslim.cli.prediction_parts import PredictionParts
 
-__all__ = ["command", "main"]
+__all__ = ["command"]
 
 MOST_WORKERS = 256
 """Processes that one call may start; each holds a network of its own."""
-
-
-def main(args: list[str]) -> None:
-    """Parse and predict."""
-    call(command, "predict", args)
 
 
 def command(

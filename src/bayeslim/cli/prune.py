@@ -9,20 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bayeslim.cli.parsing import call
-
 if TYPE_CHECKING:
     from rich.table import Table
 
     from bayeslim.data.target import Target
     from bayeslim.pruning.curve import CurvePoint
 
-__all__ = ["command", "in_unit_of", "main", "sparsest"]
-
-
-def main(args: list[str]) -> None:
-    """Parse and prune."""
-    call(command, "prune", args)
+__all__ = ["command", "in_unit_of", "sparsest"]
 
 
 def command(
@@ -127,14 +120,10 @@ def in_unit_of(target: Target, point: CurvePoint) -> CurvePoint:
         target: of the run.
         point: with scores of standardised targets.
     """
-    if target.task == "classes":
-        return point
+    from bayeslim.data.target import in_own_unit
 
-    def scaled(scores: dict[str, float]) -> dict[str, float]:
-        return scores | {"nll": scores["nll"] + math.log(target.std), "rmse": scores["rmse"] * target.std}
-
-    random = None if point.random is None else scaled(point.random)
-    return dataclasses.replace(point, scores=scaled(point.scores), random=random)
+    random = None if point.random is None else in_own_unit(point.random, target.std)
+    return dataclasses.replace(point, scores=in_own_unit(point.scores, target.std), random=random)
 
 
 def _table(points: list[CurvePoint], chosen: CurvePoint) -> Table:

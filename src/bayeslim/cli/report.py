@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bayeslim.cli.parsing import call
-
-__all__ = ["command", "main"]
-
-
-def main(args: list[str]) -> None:
-    """Parse and report."""
-    call(command, "report", args)
+__all__ = ["command"]
 
 
 def command(run: Path, /, *, out: Path | None = None, figures: Path | None = None) -> None:

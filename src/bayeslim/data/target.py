@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -27,7 +28,7 @@ from bayeslim.data.cells import (
 )
 from bayeslim.data.tables import Column
 
-__all__ = ["Target", "Task"]
+__all__ = ["Target", "Task", "in_own_unit"]
 
 Task = Literal["classes", "regression"]
 MOST_INTEGER_CLASSES = 20
@@ -145,6 +146,24 @@ class Target:
         if not isinstance(facts["name"], str) or not float(facts["std"]) > 0:
             raise ValueError("the target has no such name or standard deviation")
         return Target(facts["name"], classes, float(facts["mean"]), float(facts["std"]))
+
+
+def in_own_unit(scores: Mapping[str, float], std: float) -> dict[str, float]:
+    """Scores of a standardised regression in the target's own unit: `rmse std` and `nll + ln std`; others as they are.
+
+    Args:
+        scores: as of `bl.evaluate`.
+        std: standard deviation by which the targets were divided.
+
+    Example:
+        >>> in_own_unit({"rmse": 0.5}, std=10.0)
+        {'rmse': 5.0}
+    """
+    found = dict(scores)
+    if "rmse" in found:
+        found["rmse"] *= std
+        found |= {"nll": found["nll"] + math.log(std)} if "nll" in found else {}
+    return found
 
 
 def _refuse_missing(name: str, column: Column) -> None:

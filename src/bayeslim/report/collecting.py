@@ -13,15 +13,13 @@ from bayeslim.checks.networks import check_network
 from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
 from bayeslim.metrics import auroc, reliability_curve
-from bayeslim.predictive.sample import predict
 from bayeslim.pruning.sparsity import sparsity
 from bayeslim.randomness import derived_seed
 from bayeslim.report.content import Content, Coverage, Draws, Entropies, Names, Observed, Origin, Reliability, Training
 from bayeslim.report.gallery import gallery
-from bayeslim.report.judging import Judged, as_classes, judge
+from bayeslim.report.judging import Judged, Subject, as_classes, judge
 from bayeslim.report.planes import MOST_POINTS, band_of, boundary_of
 from bayeslim.report.shrinking import layers_of, pruning_of
-from bayeslim.report.units import in_target_unit
 from bayeslim.training.history import History
 
 __all__ = ["collect", "shuffled_features"]
@@ -70,45 +68,51 @@ def collect(
         >>> content.scores["accuracy"], content.pruning.points[content.pruning.chosen].sparsity
     """
     check_network(model, "report on")
-    names, chosen = names or Names(), likelihood_of(model, likelihood)
-    judged = judge(model, test, chosen, samples, seed)
-    classes = judged.mean.shape[1] if chosen.bounded else 0
-    if chosen.bounded and judged.targets.ndim > 1 and classes > 1:
-        raise ValueError(f"the network answers {classes} yes/no questions at once: reports are for one")
-    classes = 2 if classes == 1 else classes
-    if names.classes is not None and chosen.bounded and len(names.classes) != classes:
-        raise ValueError(f"`names` has {len(names.classes)} classes, the network {classes}: they must agree")
+    subject = Subject(model, likelihood_of(model, likelihood), names or Names(), samples, seed)
+    judged, names, bounded = judge(subject, test), subject.names, subject.likelihood.bounded
+    classes = _classes(judged, names) if bounded else []
     layers = [module for module in model.modules() if isinstance(module, BayesLayer)]
     pruning, costs = None, []
     if layers and all(layer.weight.factorised for layer in layers):
         data = ("training data", train) if validation is None else ("validation data", validation)
-        pruning, costs = pruning_of(model, *data, test, chosen, threshold, samples, seed, names.target_scale[1])
+        pruning, costs = pruning_of(subject, *data, test, threshold)
     inputs = math.prod(test[0].shape[1:])
     tabular = test[0].ndim == 2 and test[0].is_floating_point() and names.image_shape is None
+    own = _of_classes(subject, judged, unfamiliar) if bounded else _of_values(judged, names)
+    if tabular and inputs == 2 and bounded:
+        own["boundary"] = boundary_of(subject, train)
+    if tabular and inputs == 1 and not bounded:
+        own["band"] = band_of(subject, train)
     return Content(
         title=names.title,
-        task="classes" if chosen.bounded else "regression",
+        task="classes" if bounded else "regression",
         target=names.target,
-        classes=[names.of_class(index) for index in range(classes)],
+        classes=classes,
         features=[names.of_feature(index) for index in range(inputs)] if tabular else [],
         examples={"train": len(train[0]), "test": len(test[0])},
         samples=judged.samples,
-        scores=in_target_unit(judged.scores, chosen, names.target_scale[1]),
+        scores=subject.in_own_unit(judged.scores),
         sparsity=sparsity(model) if layers else None,
         training=_training(history, bool(layers)),
         pruning=pruning,
         costs=costs,
-        reliability=_reliability(judged) if chosen.bounded else None,
-        entropies=_entropies(model, judged, chosen, unfamiliar, names, samples, seed) if chosen.bounded else None,
-        **gallery(judged, test[0], names, chosen.bounded),
         layers=layers_of(model),
         draws=_draws(judged, names.target_scale[1]),
-        band=band_of(model, chosen, train, names, samples, seed) if tabular and inputs == 1 else None,
-        boundary=boundary_of(model, chosen, train, names, samples, seed) if tabular and inputs == 2 else None,
-        observed=_observed(judged, names),
-        coverage=_coverage(judged),
         origin=origin or Origin(),
+        **gallery(judged, test[0], subject),
+        **own,
     )
+
+
+def _classes(judged: Judged, names: Names) -> list[str]:
+    """The names of the classes; a ValueError if those given are not as many, or there are several questions at once."""
+    count = judged.mean.shape[1]
+    if judged.targets.ndim > 1 and count > 1:
+        raise ValueError(f"the network answers {count} yes/no questions at once: reports are for one")
+    count = max(count, 2)
+    if names.classes is not None and len(names.classes) != count:
+        raise ValueError(f"`names` has {len(names.classes)} classes, the network {count}: they must agree")
+    return [names.of_class(index) for index in range(count)]
 
 
 def _training(history: History | None, bayesian: bool) -> Training | None:
@@ -129,33 +133,38 @@ def _number(value: Any) -> float:
     return math.nan if value is None else float(value)
 
 
-def _reliability(judged: Judged) -> Reliability:
-    curve = reliability_curve(as_classes(judged.mean), judged.targets.long().flatten())
-    kept = curve.count > 0
-    return Reliability(curve.confidence[kept].tolist(), curve.accuracy[kept].tolist(), curve.count[kept].tolist())
-
-
-def _entropies(
-    model: nn.Module,
-    judged: Judged,
-    likelihood: Likelihood,
-    unfamiliar: Tensor | None,
-    names: Names,
-    samples: int,
-    seed: int,
-) -> Entropies:
-    """Counts in equal bins from 0 to the entropy of knowing nothing, `ln classes`."""
+def _of_classes(subject: Subject, judged: Judged, unfamiliar: Tensor | None) -> dict[str, Any]:
+    """Reliability, and entropies in equal bins from 0 to that of knowing nothing, `ln classes`."""
     probabilities, entropy = as_classes(judged.mean), judged.entropy.flatten().double()
-    right = probabilities.argmax(1) == judged.targets.long().flatten()
+    labels = judged.targets.long().flatten()
+    curve = reliability_curve(probabilities, labels)
+    columns = (part[curve.count > 0].tolist() for part in (curve.confidence, curve.accuracy, curve.count))
+    right = probabilities.argmax(1) == labels
     groups, area = {"right": entropy[right], "wrong": entropy[~right]}, None
     if unfamiliar is not None:
-        found = predict(model, unfamiliar, samples=samples, likelihood=likelihood, seed=seed, keep_samples=False)
-        groups["unfamiliar"] = found.entropy.flatten().double().cpu()
+        groups["unfamiliar"] = subject.predict(unfamiliar).entropy.flatten().double().cpu()
         area = auroc(entropy, groups["unfamiliar"])
     top = math.log(probabilities.shape[1])
     edges = [top * index / BINS for index in range(BINS + 1)]
     counts = {name: torch.histc(values.clamp(0, top), BINS, 0, top).long().tolist() for name, values in groups.items()}
-    return Entropies(edges, counts, area, names.unfamiliar)
+    return {
+        "reliability": Reliability(*columns),
+        "entropies": Entropies(edges, counts, area, subject.names.unfamiliar),
+    }
+
+
+def _of_values(judged: Judged, names: Names) -> dict[str, Any]:
+    """Predictions beside observations, and the coverage of intervals.
+
+    A value lies in the central interval of a level where its position is within half the level of 1/2.
+    """
+    assert judged.lower is not None and judged.upper is not None and judged.position is not None
+    mean, std = names.target_scale
+    columns = (judged.mean, judged.lower, judged.upper, judged.targets)
+    observed = Observed(*((values.flatten().double() * std + mean)[:MOST_POINTS].tolist() for values in columns))
+    distance = 2 * (judged.position.double() - 0.5).abs()
+    inside = [(distance <= level).double().mean().item() for level in LEVELS]
+    return {"observed": observed, "coverage": Coverage(list(LEVELS), inside)}
 
 
 def shuffled_features(x: Tensor, seed: int = 0) -> Tensor:
@@ -180,19 +189,3 @@ def _draws(judged: Judged, std: float) -> Draws | None:
     if judged.draws is None or judged.draws.score == "error":
         return judged.draws
     return replace(judged.draws, errors=[[std * error for error in errors] for errors in judged.draws.errors])
-
-
-def _observed(judged: Judged, names: Names) -> Observed | None:
-    if judged.lower is None or judged.upper is None:
-        return None
-    mean, std = names.target_scale
-    columns = (judged.mean, judged.lower, judged.upper, judged.targets)
-    return Observed(*((values.flatten().double() * std + mean)[:MOST_POINTS].tolist() for values in columns))
-
-
-def _coverage(judged: Judged) -> Coverage | None:
-    """A value lies in the central interval of a level where its position is within half the level of 1/2."""
-    if judged.position is None:
-        return None
-    distance = 2 * (judged.position.double() - 0.5).abs()
-    return Coverage(list(LEVELS), [(distance <= level).double().mean().item() for level in LEVELS])

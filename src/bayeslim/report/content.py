@@ -261,17 +261,17 @@ class Content:
     training: Training | None
     pruning: Pruning | None
     costs: list[Cost]
-    reliability: Reliability | None
-    entropies: Entropies | None
     certain: list[Example]
     doubtful: list[Example]
     layers: dict[str, Spectra]
     draws: Draws | None
-    band: Band | None
-    observed: Observed | None
-    coverage: Coverage | None
-    boundary: Boundary | None
     origin: Origin
+    reliability: Reliability | None = None
+    entropies: Entropies | None = None
+    boundary: Boundary | None = None
+    observed: Observed | None = None
+    coverage: Coverage | None = None
+    band: Band | None = None
 
     @property
     def headline(self) -> Literal["accuracy", "rmse"]:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from bayeslim.analysis.figures.pictures import input_picture
 from bayeslim.report.content import Example, Names
-from bayeslim.report.judging import Judged, as_classes
+from bayeslim.report.judging import Judged, Subject, as_classes
 from bayeslim.report.units import number
 
 __all__ = ["gallery"]
@@ -16,7 +16,7 @@ MOST_BARS = 10
 MOST_CELLS = 8
 
 
-def gallery(judged: Judged, x: Tensor, names: Names, bounded: bool) -> dict[str, list[Example]]:
+def gallery(judged: Judged, x: Tensor, subject: Subject) -> dict[str, list[Example]]:
     """The most certain and the most doubtful examples, by entropy or by predictive standard deviation.
 
     There are none if all are equally certain, as to a plain network with the same noise everywhere.
@@ -24,15 +24,15 @@ def gallery(judged: Judged, x: Tensor, names: Names, bounded: bool) -> dict[str,
     Args:
         judged: the network's answers.
         x: the inputs.
-        names: of classes and inputs.
-        bounded: whether it is about classes.
+        subject: the network.
 
     Returns:
         `{"certain": ..., "doubtful": ...}`, the extreme ones first.
 
     Example:
-        >>> gallery(judged, x, Names(), bounded=True)["doubtful"][0].doubt
+        >>> gallery(judged, x, subject)["doubtful"][0].doubt
     """
+    names, bounded = subject.names, subject.likelihood.bounded
     doubt = judged.entropy if bounded else judged.variance.sqrt()
     doubt = doubt.flatten(1).sum(1) if doubt.ndim > 1 else doubt
     order = doubt.argsort(stable=True).tolist()

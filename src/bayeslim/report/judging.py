@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from bayeslim.data.target import in_own_unit
 from bayeslim.likelihoods.base import Likelihood
+from bayeslim.predictive.prediction import Prediction
 from bayeslim.predictive.sample import predict
-from bayeslim.report.content import Draws
+from bayeslim.report.content import Draws, Names
 
-__all__ = ["Judged", "as_classes", "judge"]
+__all__ = ["Judged", "Subject", "as_classes", "judge"]
 
 BATCH = 1024
 REPETITIONS = 10
@@ -44,34 +48,45 @@ class Judged:
     """Where the observed value lies in the predictive distribution, `P(Y <= y)`; regression only."""
 
 
+@dataclass(frozen=True)
+class Subject:
+    """The network that a report is about, and how it is asked."""
+
+    model: nn.Module
+    likelihood: Likelihood
+    names: Names
+    samples: int
+    """Posterior samples of an answer; a plain network has one."""
+    seed: int
+
+    def predict(self, x: Tensor, **how: Any) -> Prediction:
+        """What the network says of `x`; options replace those of the subject."""
+        usual = {"samples": self.samples, "likelihood": self.likelihood, "keep_samples": False, "seed": self.seed}
+        return predict(self.model, x, **(usual | how))
+
+    def in_own_unit(self, scores: Mapping[str, float]) -> dict[str, float]:
+        """Scores in the unit of the target."""
+        return in_own_unit(scores, self.names.target_scale[1])
+
+
 @torch.no_grad()
-def judge(model: nn.Module, data: tuple[Tensor, Tensor], likelihood: Likelihood, samples: int, seed: int) -> Judged:
+def judge(subject: Subject, data: tuple[Tensor, Tensor]) -> Judged:
     """Predict all of `data` and keep what a report needs.
 
     Args:
-        model: the network.
+        subject: the network.
         data: inputs and targets.
-        likelihood: that of its outputs.
-        samples: posterior samples; a plain network has one.
-        seed: of the samples.
 
     Example:
-        >>> judge(model, (x, y), bl.Categorical(), samples=100, seed=0).scores["accuracy"]
+        >>> judge(Subject(model, bl.Categorical(), Names(), samples=100, seed=0), (x, y)).scores["accuracy"]
     """
+    likelihood = subject.likelihood
     counts: list[int] = []
     drawn = 0
     columns: dict[str, list[Tensor]] = {}
     wrong: list[list[Tensor]] = []
     for index, (x, y) in enumerate(zip(data[0].split(BATCH), data[1].split(BATCH), strict=True)):
-        found = predict(
-            model,
-            x,
-            samples=samples,
-            likelihood=likelihood,
-            batch_size=len(x),
-            keep_samples=True,
-            seed=seed + index,
-        )
+        found = subject.predict(x, batch_size=len(x), keep_samples=True, seed=subject.seed + index)
         assert found.samples is not None and found.sample_variances is not None
         y = likelihood.check_targets(y).to(found.mean.device)
         means, variances = found.samples, found.sample_variances

@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from bayeslim.estimators import weight_sample
-from bayeslim.likelihoods.base import Likelihood
-from bayeslim.predictive.sample import predict
-from bayeslim.report.content import Band, Boundary, Names
-from bayeslim.report.judging import as_classes
+from bayeslim.report.content import Band, Boundary
+from bayeslim.report.judging import Subject, as_classes
 
 __all__ = ["band_of", "boundary_of"]
 
@@ -27,27 +25,16 @@ MOST_POINTS = 400
 """Points of a scatter plot."""
 
 
-def band_of(
-    model: nn.Module, likelihood: Likelihood, train: tuple[Tensor, Tensor], names: Names, samples: int, seed: int
-) -> Band | None:
-    """Mean and 95 % intervals of a regression on one input; None where it is about classes.
+def band_of(subject: Subject, train: tuple[Tensor, Tensor]) -> Band:
+    """Mean and 95 % intervals of a regression on one input.
 
     Example:
-        >>> band_of(model, bl.likelihoods.Gaussian(), (x, y), Names(), samples=100, seed=0).upper
+        >>> band_of(Subject(model, bl.likelihoods.Gaussian(), Names(), samples=100, seed=0), (x, y)).upper
     """
-    if likelihood.bounded:
-        return None
+    names = subject.names
     x, y = train[0].cpu(), train[1].cpu().reshape(len(train[0]), -1)[:, 0]
     line = _range(x[:, 0], STEPS)
-    found = predict(
-        model,
-        line[:, None],
-        samples=samples,
-        likelihood=likelihood,
-        estimator=weight_sample,
-        seed=seed,
-        keep_samples=True,
-    )
+    found = subject.predict(line[:, None], estimator=weight_sample, keep_samples=True)
     assert found.samples is not None
     lower, upper = found.interval(0.95)
     model_lower, model_upper = torch.quantile(
@@ -70,33 +57,28 @@ def band_of(
     )
 
 
-def boundary_of(
-    model: nn.Module, likelihood: Likelihood, train: tuple[Tensor, Tensor], names: Names, samples: int, seed: int
-) -> Boundary | None:
-    """Class probabilities over the plane of two inputs; None for a regression.
+def boundary_of(subject: Subject, train: tuple[Tensor, Tensor]) -> Boundary:
+    """Class probabilities over the plane of two inputs.
 
     Example:
-        >>> boundary_of(model, bl.Categorical(), (x, y), Names(), samples=100, seed=0).averaged.shape
+        >>> boundary_of(Subject(model, bl.Categorical(), Names(), samples=100, seed=0), (x, y)).averaged.shape
         (72, 72, 2)
     """
-    if not likelihood.bounded:
-        return None
+    names = subject.names
     x, y = train[0][:MOST_POINTS].cpu(), train[1][:MOST_POINTS].cpu().long().flatten()
     across, upwards = _range(train[0][:, 0].cpu(), SIDE), _range(train[0][:, 1].cpu(), SIDE)
     rows, columns = torch.meshgrid(upwards, across, indexing="ij")
     plane = torch.stack([columns.flatten(), rows.flatten()], 1)
 
     def probabilities(**how: Any) -> NDArray[np.float64]:
-        found = predict(
-            model, plane, likelihood=likelihood, batch_size=len(plane), keep_samples=False, seed=seed, **how
-        )
+        found = subject.predict(plane, batch_size=len(plane), **how)
         return as_classes(found.mean).double().cpu().numpy().reshape(SIDE, SIDE, -1)
 
     horizontal, vertical = names.unscaled(0, across), names.unscaled(1, upwards)
     extent = (horizontal[0].item(), horizontal[-1].item(), vertical[0].item(), vertical[-1].item())
     seen = zip(names.unscaled(0, x[:, 0]).tolist(), names.unscaled(1, x[:, 1]).tolist(), y.tolist(), strict=True)
     single = probabilities(method="mean")
-    averaged = probabilities(samples=samples, estimator=weight_sample)  # whole networks: smooth over the plane
+    averaged = probabilities(estimator=weight_sample)  # whole networks: smooth over the plane
     return Boundary(extent, single, averaged, list(seen))
 
 

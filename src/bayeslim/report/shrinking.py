@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bayeslim.analysis.low_rank import named_spectra
-from bayeslim.likelihoods.base import Likelihood, remember_likelihood_
+from bayeslim.likelihoods.base import remember_likelihood_
 from bayeslim.predictive.evaluate import evaluate
 from bayeslim.predictive.inputs import input_batches
 from bayeslim.pruning.compact import compact
@@ -18,7 +18,7 @@ from bayeslim.pruning.curve import CurvePoint, prune_curve
 from bayeslim.pruning.footprint import footprint
 from bayeslim.pruning.prune import bayes_layers, prune_
 from bayeslim.report.content import Cost, Pruning, PruningPoint, Spectra
-from bayeslim.report.units import in_target_unit
+from bayeslim.report.judging import Subject
 from bayeslim.surgery import copied
 
 __all__ = ["layers_of", "pruning_of"]
@@ -36,36 +36,24 @@ WEIGHT_BYTES = 4
 
 @torch.no_grad()
 def pruning_of(
-    model: nn.Module,
-    name: str,
-    data: tuple[Tensor, Tensor],
-    test: tuple[Tensor, Tensor],
-    likelihood: Likelihood,
-    threshold: float | None,
-    samples: int,
-    seed: int,
-    target_std: float,
+    subject: Subject, name: str, data: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], threshold: float | None
 ) -> tuple[Pruning | None, list[Cost]]:
     """The pruning curve on `data`, the network pruned at the chosen point, and what it costs before and after.
 
     None and no costs if no threshold is given and the curve recommends none, see `PruneCurve.best`.
 
     Args:
-        model: Bayesian network; not changed.
+        subject: Bayesian network; not changed.
         name: of `data`, for the reader.
         data: inputs and targets to choose by.
         test: inputs and targets to judge the pruned network by.
-        likelihood: that of the outputs.
         threshold: None takes the recommended one.
-        samples: posterior samples of the test scores.
-        seed: of the samples and of the random control.
-        target_std: unit of a regression's target.
 
     Example:
-        >>> pruning_of(model, "validation data", (x, y), test, bl.Categorical(), None, 100, 0, 1.0)[0].chosen
+        >>> pruning_of(subject, "validation data", (x, y), test, None)[0].chosen
     """
-    known = copied(model)
-    remember_likelihood_(known, likelihood)
+    known, seed = copied(subject.model), subject.seed
+    remember_likelihood_(known, subject.likelihood)
     rows = (data[0][:MOST_ROWS], data[1][:MOST_ROWS])
     curve = prune_curve(known, rows, samples=SAMPLES, seed=seed)
     if threshold is None and not curve.decided:
@@ -90,18 +78,18 @@ def pruning_of(
             point.sparsity,
             left,
             others + WEIGHT_BYTES * left,
-            in_target_unit(point.scores, likelihood, target_std),
-            in_target_unit(point.random or {}, likelihood, target_std),
+            subject.in_own_unit(point.scores),
+            subject.in_own_unit(point.random or {}),
         )
 
     pruning = Pruning(
         criterion=curve.criterion.name,
         data=name,
         weights=sum(sizes.values()),
-        unpruned=in_target_unit(curve.unpruned, likelihood, target_std),
+        unpruned=subject.in_own_unit(curve.unpruned),
         points=[shown(point) for point in points],
         chosen=[point.threshold for point in points].index(wanted),
-        test=in_target_unit(evaluate(small, test, samples=samples, seed=seed), likelihood, target_std),
+        test=subject.in_own_unit(evaluate(small, test, samples=subject.samples, seed=seed)),
     )
     costs = [
         Cost("weights that are not zero", before.nonzero, after.nonzero),

@@ -1,30 +1,10 @@
-"""Numbers as people read them, and scores in the reader's unit."""
+"""Numbers as people read them."""
 
 from __future__ import annotations
 
 import math
 
-from bayeslim.likelihoods.base import Likelihood
-
-__all__ = ["in_target_unit", "number"]
-
-
-def in_target_unit(scores: dict[str, float], likelihood: Likelihood, std: float) -> dict[str, float]:
-    """Scores of a standardised regression in the target's own unit: `rmse std` and `nll + ln std`.
-
-    Args:
-        scores: as of `bl.evaluate`; those that are absent stay so.
-        likelihood: classes have no unit.
-        std: standard deviation by which the targets were divided.
-
-    Example:
-        >>> in_target_unit({"rmse": 0.5}, bl.likelihoods.Gaussian(), std=10.0)
-        {'rmse': 5.0}
-    """
-    if likelihood.bounded:
-        return dict(scores)
-    scaled = {"nll": lambda value: value + math.log(std), "rmse": lambda value: value * std}
-    return {name: scaled[name](value) if name in scaled else value for name, value in scores.items()}
+__all__ = ["number"]
 
 
 def number(value: float) -> str:
