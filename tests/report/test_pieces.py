@@ -15,8 +15,7 @@ from bayeslim.analysis import figures
 from bayeslim.analysis.figures.pictures import PALETTE, class_map, input_picture, png_address, ramp
 from bayeslim.data.target import in_own_unit
 from bayeslim.report.inline_svg import inline_svg
-from bayeslim.report.units import number
-from bayeslim.report.words import kibibytes, percent, score_rows, summary
+from bayeslim.report.words import kibibytes, number, percent, score_rows, summary
 
 
 def test_png_holds_the_pixels() -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bayeslim.cli.answers import Answers
+from bayeslim.data.cells import BadRow
 from bayeslim.data.columns import NumberColumn, TableInputs
 from bayeslim.data.preprocessing import Inputs, Preprocessing
 from bayeslim.data.problems import Splits
@@ -42,7 +43,7 @@ def refuse_overflow(found: Answers, x: Tensor, inputs: Inputs, before: int) -> N
             finite &= np.isfinite(column)
     if not finite.all():
         row = int(finite.argmin())
-        raise _overflow(x[row], inputs, f"data row {before + row + 1}")
+        raise BadRow("", before + row, _overflow(x[row], inputs))
 
 
 def refuse_far_rows(model: nn.Module, x: Tensor, preprocessing: Preprocessing, part: str | None) -> None:
@@ -64,8 +65,8 @@ def refuse_far_rows(model: nn.Module, x: Tensor, preprocessing: Preprocessing, p
         bad = ~torch.cat([found.mean, found.total], 1).isfinite().all(1).cpu()
         if bad.any():
             row = int(far[bad][0])
-            place = f"data row {row + 1}" if part is None else f"a {part} row"
-            raise _overflow(x[row], preprocessing.inputs, place)
+            problem = _overflow(x[row], preprocessing.inputs)
+            raise BadRow("", row, problem) if part is None else ValueError(f"a {part} row: {problem}")
 
 
 def refuse_held_out(model: nn.Module, splits: Splits, preprocessing: Preprocessing) -> None:
@@ -96,8 +97,8 @@ def overflow_explained(refuse: Callable[[], None]) -> Iterator[None]:
         raise
 
 
-def _overflow(row: Tensor, inputs: Inputs, place: str) -> ValueError:
-    """What to raise for one row, `place`, of prepared inputs."""
+def _overflow(row: Tensor, inputs: Inputs) -> str:
+    """What to say of one row of prepared inputs."""
     why = ""
     if row.is_floating_point():
         values = row.flatten()
@@ -107,6 +108,4 @@ def _overflow(row: Tensor, inputs: Inputs, place: str) -> ValueError:
             column = [column for column in inputs.columns for _ in range(column.width)][largest]
             if isinstance(column, NumberColumn):
                 why += f" (column {column.name!r} holds {values[largest].item() * column.std + column.mean:.4g})"
-    return ValueError(
-        f"{place}: the network overflows, its answer is not a finite number{why}; correct the row, or leave it out"
-    )
+    return f"the network overflows, its answer is not a finite number{why}; correct the row, or leave it out"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +23,13 @@ __all__ = [
     "is_number",
     "is_numeric",
     "missing_cells",
+    "numbered",
     "plain_number",
     "standardised",
     "stray_text",
 ]
 
+T = TypeVar("T")
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
 """Cells, in lower case, that hold no value."""
 LARGEST = float(np.finfo(np.float32).max)
@@ -50,9 +54,23 @@ class BadRow(ValueError):
         super().__init__(f"{start}data row {row + 1}: {rest}")
         self.start, self.row, self.rest = start, row, rest
 
-    def at(self, row: int) -> ValueError:
-        """The same, where the table is a part of a file and the row has this number there, from 0."""
-        return ValueError(*BadRow(self.start, row, self.rest).args)
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What makes it again in another process."""
+        return BadRow, (self.start, self.row, self.rest)
+
+
+def numbered(use: Callable[[], T], number: Callable[[int], int]) -> T:
+    """`use()`, which takes some rows of a file; an error names the row by `number(row)`, its number in the file.
+
+    Example:
+        >>> numbered(lambda: as_numbers("size", ["1", "x"]), lambda row: 100 + row)
+        Traceback (most recent call last):
+        ValueError: column 'size', data row 102: 'x' is not a number (decimals take a point)
+    """
+    try:
+        return use()
+    except BadRow as error:
+        raise ValueError(str(BadRow(error.start, number(error.row), error.rest))) from error
 
 
 def as_numbers(name: str, column: Column) -> NDArray[np.float64]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayeslim.checks.text import one_line
-from bayeslim.data.cells import BadRow
+from bayeslim.data.cells import BadRow, numbered
 from bayeslim.data.columns import TableInputs
 from bayeslim.data.image_inputs import IMAGE_SUFFIXES, ImageInputs, as_images, image_files, read_image_files
 from bayeslim.data.tables import Table, array_chunks, read_arrays, table_chunks
@@ -158,11 +158,9 @@ class Preprocessing:
 def _placed(prepare: Callable[[], T], before: int, count: int) -> T:
     """Prepare a piece that has so many rows before it; errors say where in the file."""
     try:
-        return prepare()
-    except BadRow as error:
-        raise error.at(before + error.row) from error
+        return numbered(prepare, lambda row: before + row)
     except ValueError as error:
-        if not before:
+        if not before or isinstance(error.__cause__, BadRow):
             raise
         raise ValueError(f"{error} (in data rows {before + 1} to {before + count})") from error
 

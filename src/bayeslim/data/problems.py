@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayeslim.checks.text import one_line
-from bayeslim.data.cells import BadRow
+from bayeslim.data.cells import BadRow, numbered
 from bayeslim.data.columns import CategoryColumn, TableInputs
 from bayeslim.data.fetching import file_sha256
 from bayeslim.data.image_inputs import ImageInputs, as_images, class_folders, read_image_files
@@ -215,11 +215,8 @@ def _with_rows(part: NDArray[np.int64], use: Callable[[NDArray[np.int64]], T]) -
     try:
         return use(part)
     except BadRow:
-        part = np.sort(part)  # it was the first one of the shuffled rows
-    try:
-        return use(part)
-    except BadRow as error:
-        raise error.at(int(part[error.row])) from error
+        ordered = np.sort(part)  # it was the first one of the shuffled rows
+    return numbered(lambda: use(ordered), lambda row: int(ordered[row]))
 
 
 def _sizes(parts: tuple[NDArray[np.int64], ...]) -> str:

@@ -7,7 +7,7 @@ from torch import Tensor
 from bayeslim.analysis.figures.pictures import input_picture
 from bayeslim.report.content import Example, Names
 from bayeslim.report.judging import Judged, Subject, as_classes
-from bayeslim.report.units import number
+from bayeslim.report.words import number
 
 __all__ = ["gallery"]
 

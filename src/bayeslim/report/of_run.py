@@ -16,7 +16,7 @@ from bayeslim.report.collecting import collect, shuffled_features
 from bayeslim.report.content import Content, Names, Origin
 from bayeslim.report.drawing import write_figures
 from bayeslim.report.page import page
-from bayeslim.report.units import number
+from bayeslim.report.words import number
 from bayeslim.storage import write_atomically
 
 if TYPE_CHECKING:
