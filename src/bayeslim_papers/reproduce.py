@@ -67,7 +67,7 @@ def main(args: list[str]) -> None:
             raise SystemExit(2)
         return
     if args[0] not in EXPERIMENTS:
-        from bayeslim.named_models import check_name
+        from bayeslim.checks.names import check_name
 
         check_name("experiment", args[0], EXPERIMENTS)
     from bayeslim_papers.record import made_by
