@@ -53,7 +53,7 @@ bench-peers: $(INSTALLED) $(PEERS)/.installed  ## the same step by other librari
 	$(BIN)/python benchmarks/performance_page.py
 
 .PHONY: results
-results: $(INSTALLED)  ## write docs/results.md from results/; nothing is trained
+results: $(INSTALLED)  ## write docs/results.md and docs/results/ from results/; nothing is trained
 	$(BIN)/bayeslim reproduce report
 
 .PHONY: docs docs-serve

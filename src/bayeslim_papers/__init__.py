@@ -7,5 +7,6 @@
 - `dissertation`: what variational layers prune;
 - `comparison`: all methods on the same data.
 
-`images` trains the deep networks of `vdp` and `samplers`; `results_page` writes docs/results.md from the records.
+`images` trains the deep networks of `vdp` and `samplers`; `pages` writes docs/results.md and docs/results/ from the
+records.
 """

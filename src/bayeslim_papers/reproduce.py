@@ -21,8 +21,8 @@ EXPERIMENTS: dict[str, tuple[str, str]] = {
         "k-tied Normal posteriors on MNIST, CIFAR and IMDB (arXiv 2002.02655)",
     ),
     "report": (
-        "bayeslim_papers.results_page",
-        "no experiment: writes docs/results.md from the records in results/, nothing is trained",
+        "bayeslim_papers.pages",
+        "no experiment: writes docs/results.md and docs/results/ from the records in results/, nothing is trained",
     ),
     "samplers": (
         "bayeslim_papers.samplers",

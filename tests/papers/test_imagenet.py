@@ -85,7 +85,7 @@ def test_the_samplers_record(record: dict[str, Any]) -> None:
     assert all(run["losses"][-1] < run["losses"][0] for run in record["runs"])
     assert json.loads(json.dumps(record, allow_nan=False)) == record
     assert "the paper has 200 and 4, it does not say the others." in table(record)
-    assert "(73.5)" in table(record)
+    assert "(73.5, channels)" in table(record)
 
 
 def test_batches_from_files_are_not_replayed_unless_asked_for(tmp_path: Path) -> None:

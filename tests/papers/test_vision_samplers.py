@@ -17,7 +17,7 @@ from bayeslim_papers import experiment, training
 from bayeslim_papers.samplers import cifar as samplers
 from bayeslim_papers.samplers.cifar import METHODS, PAPER, Samplers, sparsity
 from bayeslim_papers.samplers.cifar_table import table
-from bayeslim_papers.spread import spread
+from bayeslim_papers.tables import spread
 
 SMALL, DATA = Samplers.quick("cpu")
 SMALL = replace(SMALL, methods=("cvadam", "dfp-90", "sgd"), seeds=(0, 1))

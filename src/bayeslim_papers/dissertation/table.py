@@ -7,7 +7,7 @@ from statistics import mean
 from typing import Any
 
 from bayeslim_papers.dissertation.regression import GAUSSIAN_CONSTANT
-from bayeslim_papers.spread import spread
+from bayeslim_papers.tables import spread
 
 __all__ = ["by_variant", "layer_percents", "table"]
 

@@ -7,7 +7,7 @@ from statistics import mean
 from typing import Any
 
 from bayeslim_papers.k_tied.paper import STANDARD_ERRORS, rows
-from bayeslim_papers.spread import spread
+from bayeslim_papers.tables import spread
 
 __all__ = ["table"]
 

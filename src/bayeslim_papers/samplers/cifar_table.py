@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bayeslim_papers.spread import by_method, spread
+from bayeslim_papers.tables import by_method, spread
 
 __all__ = ["table"]
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 from statistics import mean
 from typing import Any
 
-from bayeslim_papers.spread import by_method, spread
+from bayeslim_papers.tables import by_method, spread
 
 __all__ = ["table"]
 

@@ -6,7 +6,7 @@ from statistics import mean
 from typing import Any
 
 from bayeslim.analysis import spearman
-from bayeslim_papers.spread import spread
+from bayeslim_papers.tables import spread
 
 __all__ = ["table"]
 
