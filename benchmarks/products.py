@@ -15,7 +15,6 @@ import torch
 from harness import LENET, as_dicts, pace, run
 from torch import Tensor
 
-from bayeslim.products import by_onednn
 from bayeslim.timing import interleaved
 
 LAYERS = [(LENET[0], LENET[1]), (LENET[1], LENET[2]), (1024, 1024)]
@@ -35,10 +34,12 @@ def ways(x: Tensor, weights: Tensor, gradients: Tensor) -> dict[str, Callable[[]
         "by inputs": lambda: [torch.mm(gradient, weight) for _, weight, gradient in pairs],
     }
     if x.device.type == "cpu" and hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        by_onednn = torch.ops.mkldnn._linear_pointwise
+        rest = None, "none", [], ""
         found |= {
-            "x W^T, oneDNN": lambda: [by_onednn(row, weight, None) for row, weight, _ in pairs],
-            "by weights, oneDNN": lambda: [by_onednn(gradient.T, row.T, None) for row, _, gradient in pairs],
-            "by inputs, oneDNN": lambda: [by_onednn(gradient, weight.T, None) for _, weight, gradient in pairs],
+            "x W^T, oneDNN": lambda: [by_onednn(row, weight, *rest) for row, weight, _ in pairs],
+            "by weights, oneDNN": lambda: [by_onednn(gradient.T, row.T, *rest) for row, _, gradient in pairs],
+            "by inputs, oneDNN": lambda: [by_onednn(gradient, weight.T, *rest) for _, weight, gradient in pairs],
         }
     return found
 

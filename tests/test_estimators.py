@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from bayeslim import estimators
+from bayeslim import kernels
 from bayeslim.estimators import (
     VARIANCE_FLOOR,
     check_estimator,
@@ -137,7 +137,7 @@ def test_independent_draws_keep_the_correlation_between_outputs() -> None:
 @pytest.mark.parametrize("noise", [0.0, 1.0, -2.0])
 def test_clipped_draws_leave_dead_means_out(monkeypatch: pytest.MonkeyPatch, noise: float) -> None:
     """Every weight by hand: ln alpha of -2, 2.9, 3.1 and 20 (whose variance is that of 8)."""
-    monkeypatch.setattr(estimators, "normal_like", lambda tensor: torch.full_like(tensor, noise))
+    monkeypatch.setattr(kernels, "normal_like", lambda tensor: torch.full_like(tensor, noise))
     log_alpha, means = torch.tensor([-2.0, 2.9, 3.1, 20.0]), torch.tensor([0.5, -0.3, 0.2, 0.1])
     variances = log_alpha.exp() * means.square()
     posterior = MeanField(means[None], scale=variances.sqrt()[None])
@@ -156,7 +156,7 @@ def test_clipping_needs_a_variance_of_every_weight() -> None:
 
 
 def test_clipping_counts_an_uncertain_bias(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimators, "normal_like", torch.ones_like)
+    monkeypatch.setattr(kernels, "normal_like", torch.ones_like)
     posterior, bias = MeanField(torch.ones(1, 1), scale=0.3), MeanField(torch.ones(1), scale=0.4)
     torch.testing.assert_close(clipped_reparam(posterior, LinearOp(), torch.ones(1, 1), bias), torch.full((1, 1), 2.5))
 

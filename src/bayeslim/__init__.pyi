@@ -9,6 +9,7 @@ from bayeslim import data as data
 from bayeslim import estimators as estimators
 from bayeslim import export as export
 from bayeslim import full_covariance as full_covariance
+from bayeslim import kernels as kernels
 from bayeslim import layers as layers
 from bayeslim import likelihoods as likelihoods
 from bayeslim import metrics as metrics

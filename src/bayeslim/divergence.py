@@ -39,8 +39,14 @@ def kl_divergence(posterior: Posterior, prior: Prior) -> Tensor:
         >>> kl_divergence(MeanField(torch.zeros(2, 2), scale=1.0), Normal(0.0, 1.0)).item()
         0.0
     """
-    if is_sharded(posterior):
+    facts = posterior.facts()
+    plain = not (facts.unknown or hasattr(facts.loc, "device_mesh"))
+    if not plain and is_sharded(posterior):
         return _over_shards(posterior, prior)
+    if plain and facts.mask is None:  # independent weights
+        loc, log_std = facts.loc, posterior.log_std()
+        wide = loc.dtype.itemsize >= 4 and loc.dtype == log_std.dtype
+        return prior.total(loc, log_std) if wide else prior.total(full(loc), full(log_std))
     mean, kept = posterior.mean(), posterior.kept()
     if kept is not None:
         marginals = prior.kl(full(mean), _finite_variance(full(posterior.log_std())))

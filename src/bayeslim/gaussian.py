@@ -11,15 +11,14 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from bayeslim.kernels.context import may_be_followed
+from bayeslim.kernels.reference import VARIANCE_FLOOR as VARIANCE_FLOOR
 from bayeslim.moment_methods import MomentMethod
 
 __all__ = ["MOMENT_RULES", "VARIANCE_FLOOR", "Gaussian", "Mode", "NoMomentRule", "Residual"]
 
 MOMENT_RULES: dict[Callable[..., Any], Callable[..., Any]] = {}
 """What each torch function does to a `Gaussian`; filled by `bayeslim.moment_rules`."""
-
-VARIANCE_FLOOR = 1e-16
-"""Below this a value is certain to float precision; it keeps sqrt differentiable at zero."""
 
 Mode = Literal["exact", "taylor"]
 """How a value passes nonlinear functions: by exact moments, or by the paper's first-order expansion."""
@@ -71,7 +70,7 @@ class Gaussian:
             )
         if mode not in get_args(Mode):
             raise ValueError(f"`mode` must be 'exact' or 'taylor', got {mode!r}")
-        if not torch.compiler.is_compiling():
+        if not may_be_followed():
             _check_variance(variance)
             importlib.import_module("bayeslim.moment_rules")  # fills the table, if nothing has yet
         self.loc, self.variance = mean, variance

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bayeslim.products import processor, product
+from bayeslim.kernels.onednn import processor, product_by_onednn
 from bayeslim.timing import interleaved
 
 __all__ = ["machine", "speeds"]
@@ -70,7 +70,11 @@ def speeds(
     left, right = (torch.randn(shape, device=device, dtype=dtype) for shape in ((rows, columns), (outputs, columns)))
     source, target = (torch.randn(weights, device=device) for _ in range(2))
     found = interleaved(
-        {"flops": lambda: product(left, right), "bytes": lambda: target.copy_(source), "normals": target.normal_},
+        {
+            "flops": lambda: product_by_onednn(left, right, None) if left.device.type == "cpu" else left @ right.T,
+            "bytes": lambda: target.copy_(source),
+            "normals": target.normal_,
+        },
         rounds=rounds,
         device=device,
     )

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayeslim.kernels import Facts
+from bayeslim.ops import Op
 from bayeslim.posteriors.base import Posterior
 
 __all__ = ["Masked", "mask_of", "unmasked"]
@@ -64,6 +66,18 @@ class Masked(Posterior):
     def rsample(self) -> Tensor:
         """A draw, zero where pruned."""
         return self.posterior.rsample() * self.mask
+
+    def facts(self) -> Facts:
+        """Those of the posterior inside, with the mask."""
+        inside = self.posterior.facts()
+        return inside if inside.unknown else inside._replace(mask=self.mask)
+
+    def output_variance(self, op: Op, x: Tensor) -> Tensor:
+        """Without the share of pruned weights, which is taken off where the posterior inside has a way of its own."""
+        if type(self.posterior).output_variance is Posterior.output_variance:
+            return super().output_variance(op, x)
+        pruned = self.posterior.variance() * (1 - self.mask)
+        return (self.posterior.output_variance(op, x) - op(op.squared(x), pruned)).clamp_min(0)
 
     def kept(self) -> Tensor:
         """The mask."""

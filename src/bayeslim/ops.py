@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayeslim.products import linear
+from bayeslim.kernels import linear
 
 _CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
@@ -30,6 +30,8 @@ class Op(ABC):
     groups: int = 1
     numeric_input: ClassVar[bool] = True
     """Whether the input holds numbers to multiply; False for indices, which have no signs or squares."""
+    is_product: ClassVar[bool] = False
+    """Whether it is `x W^T + b` and nothing else, which kernels may compute in a way of their own."""
 
     @abstractmethod
     def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -84,6 +86,13 @@ def _signs(shape: list[int], like: Tensor) -> Tensor:
 @dataclass(frozen=True)
 class LinearOp(Op):
     """`y = x W^T + b` over the last axis of `x`."""
+
+    is_product: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **options: object) -> None:
+        """Say that a class derived from this one computes something else."""
+        super().__init_subclass__(**options)
+        cls.is_product = False
 
     def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """Apply the map to `x` of shape (..., in)."""

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from bayeslim import methods, models
 from bayeslim.estimators import flipout, local_reparam
+from bayeslim.kernels import linear
 from bayeslim.likelihoods import Categorical
 from bayeslim.optim.param_groups import merged, param_groups
-from bayeslim.products import linear
 from bayeslim.randomness import seeded
 from bayeslim.timing import Timing, interleaved, peak_memory
 from bayeslim.training.step import Stepper
@@ -72,7 +72,7 @@ def networks(sizes: Sequence[int]) -> dict[str, Callable[[], nn.Module]]:
 
 
 class _Linear(nn.Linear):
-    """A plain layer by `bayeslim.products`."""
+    """A plain layer by `kernels.linear`."""
 
     def forward(self, input: Tensor) -> Tensor:
         return linear(input, self.weight, self.bias)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.gaussian import Gaussian as Uncertain
-from bayeslim.noise import normals
+from bayeslim.kernels.noise import normals
 from bayeslim.posteriors import MeanField
 from bayeslim.predictive.networks import together
 from bayeslim.predictive.passes import first_that_fits, halves, is_too_large

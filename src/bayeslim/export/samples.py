@@ -13,7 +13,7 @@ from torch.nn.modules.conv import _ConvNd
 from bayeslim.checks.counts import check_counts
 from bayeslim.checks.networks import check_network
 from bayeslim.collapse import collapse_
-from bayeslim.estimators import mean_only
+from bayeslim.estimators import kind_of
 from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.posteriors.base import Posterior
@@ -94,7 +94,7 @@ def _drawn(model: nn.Module) -> nn.Module:
             if isinstance(part, _Drawn) or not isinstance(part, Posterior):
                 continue
             if id(part) not in draws:
-                draws[id(part)] = _Drawn(part.mean() if layer.estimator is mean_only else part.rsample())
+                draws[id(part)] = _Drawn(part.mean() if kind_of(layer.estimator) == "mean" else part.rsample())
             setattr(layer, name, draws[id(part)])
     return model
 

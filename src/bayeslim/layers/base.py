@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from bayeslim import moment_rules as moment_rules  # fills the table that `moments` needs
+from bayeslim.checks.networks import check_network
 from bayeslim.divergence import kl_divergence
 from bayeslim.estimators import (
     bias_mean,
     bias_sample,
     check_estimator,
     check_function,
+    kind_of,
     local_reparam,
-    mean_only,
-    moments,
-    taylor_moments,
 )
 from bayeslim.ops import Op
 from bayeslim.posteriors.base import Posterior, PosteriorFactory
@@ -27,7 +26,7 @@ from bayeslim.posteriors.mean_field import MeanField
 from bayeslim.priors.base import Prior, PriorFactory
 from bayeslim.priors.normal import Normal
 
-__all__ = ["BayesLayer", "filled"]
+__all__ = ["BayesLayer", "filled", "named_posteriors"]
 
 Plain = TypeVar("Plain", bound=nn.Module)
 
@@ -86,11 +85,10 @@ class BayesLayer(nn.Module):
         """Apply the estimator to `input`, which has torch's name."""
         return self.estimator(self.weight, self.op, input, self.bias)
 
-    def posteriors_and_priors(self) -> Iterator[tuple[Posterior, Prior]]:
+    def posteriors_and_priors(self) -> Sequence[tuple[Posterior, Prior]]:
         """The weight's pair, then the bias's if it has one."""
-        yield self.weight, self.prior
-        if isinstance(self.bias, Posterior):
-            yield self.bias, self.bias_prior
+        own = (self.weight, self.prior)
+        return [own, (self.bias, self.bias_prior)] if isinstance(self.bias, Posterior) else [own]
 
     def kl(self) -> Tensor:
         """`KL(q || p)` of this layer, summed, in nats."""
@@ -101,9 +99,10 @@ class BayesLayer(nn.Module):
 
         For layers that use a weight many times, such as recurrent ones.
         """
-        if self.estimator is mean_only:
+        kind = kind_of(self.estimator)
+        if kind == "mean":
             return self.weight.mean(), bias_mean(self.bias)
-        if self.estimator in (moments, taylor_moments):
+        if kind == "moments":
             raise TypeError("moments are propagated, not drawn: call the layer, or use weight_sample")
         return self.weight.rsample(), bias_sample(self.bias)
 
@@ -124,6 +123,21 @@ class BayesLayer(nn.Module):
         layer = cls.__new__(cls)
         BayesLayer.__init__(layer, op, weight, bias, **bayes)
         return layer
+
+
+def named_posteriors(model: nn.Module) -> list[tuple[str, Posterior, Prior]]:
+    """Every posterior, once, with the name and the prior of the first layer that holds it."""
+    if not isinstance(model, nn.Module):
+        check_network(model, "measure")
+    seen: set[int] = set()
+    found: list[tuple[str, Posterior, Prior]] = []
+    for name, module in model.named_modules():
+        if isinstance(module, BayesLayer):
+            for posterior, prior in module.posteriors_and_priors():
+                if id(posterior) not in seen:
+                    seen.add(id(posterior))
+                    found.append((name, posterior, prior))
+    return found
 
 
 def filled(plain: Plain, weight: Tensor, bias: Tensor | None) -> Plain:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self, cast
 import torch
 from torch import Tensor, nn
 
-from bayeslim.estimators import clipped_reparam, local_reparam
+from bayeslim.estimators import kind_of
 from bayeslim.layers.base import BayesLayer, filled
 from bayeslim.ops import EmbeddingOp
 
@@ -75,7 +75,7 @@ class Embedding(BayesLayer):
 
     def forward(self, input: Tensor) -> Tensor:
         """Look up the rows `input` as the estimator does; zeros for padding."""
-        if self.padding_idx is None or self.estimator not in (local_reparam, clipped_reparam):
+        if self.padding_idx is None or kind_of(self.estimator) != "outputs":
             return super().forward(input)
         rows = self.estimator(self.weight, EVERY_ROW, input, self.bias)  # whose least noise is not quite none
         return rows * (input != self.padding_idx)[..., None]

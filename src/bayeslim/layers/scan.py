@@ -8,7 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from bayeslim.estimators import moments, taylor_moments
+from bayeslim.estimators import kind_of
+from bayeslim.kernels.context import may_be_followed
 from bayeslim.layers.base import BayesLayer
 from bayeslim.moment_rules.shapes import stack
 
@@ -86,15 +87,14 @@ def _runs_fused(cell: Cell, x: Tensor) -> bool:
         type(x) is Tensor
         and kind in ("cpu", "cuda")
         and not torch.is_autocast_enabled(kind)
-        and not torch.compiler.is_compiling()
-        and not torch._C._are_functorch_transforms_active()
-        and all(half.estimator not in (moments, taylor_moments) for half in (cell.input, cell.hidden))
+        and not may_be_followed()
+        and all(kind_of(half.estimator) != "moments" for half in (cell.input, cell.hidden))
     )
 
 
 def _one_draw(layer: BayesLayer) -> Callable[[Tensor], Tensor]:
     """The map of `layer` for a whole pass, with one draw for all calls; moments have nothing to draw."""
-    if layer.estimator in (moments, taylor_moments):
+    if kind_of(layer.estimator) == "moments":
         return layer
     weight, bias = layer.draw()
     return lambda x: nn.functional.linear(x, weight, bias)

@@ -57,8 +57,10 @@ class Categorical(Likelihood):
 
     def expected_nll(self, output: Tensor | GaussianOutput, y: Tensor) -> Tensor:
         """See `expectation`; `nll` for a plain output."""
-        if not isinstance(output, GaussianOutput) or self.expectation == "sample":
-            return super().expected_nll(output, y)
+        if not isinstance(output, GaussianOutput):
+            return self.nll(output, y)
+        if self.expectation == "sample":
+            return self.nll(output.rsample(), y)
         mean, variance = output.loc, output.variance
         if self.expectation == "probit":
             return self.nll(mean * torch.rsqrt(1 + math.pi / 8 * variance), y)

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from bayeslim.gaussian import Gaussian
+from bayeslim.kernels.rectified import rectified_moments
 from bayeslim.moment_rules.arithmetic import mul, square
 from bayeslim.moment_rules.powers import power
-from bayeslim.moment_rules.rectified import rectified_moments
 
 __all__ = ["elementwise", "exp", "expm1", "glu", "leaky_relu", "pow", "relu"]
 
@@ -29,7 +29,9 @@ def relu(x: Gaussian, inplace: bool = False) -> Gaussian:
         x: the input.
         inplace: ignored; torch's own signature.
     """
-    return leaky_relu(x, 0.0)
+    if x.mode == "taylor":
+        return leaky_relu(x, 0.0)
+    return Gaussian.of(*rectified_moments(x.loc, x.variance, 0.0), x.mode)
 
 
 def leaky_relu(x: Gaussian, negative_slope: float = 0.01, inplace: bool = False) -> Gaussian:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bayeslim.gaussian import Gaussian
-from bayeslim.moment_rules.rectified import FAR, FAR_DOUBLE, rectified_moments
+from bayeslim.kernels.rectified import FAR, FAR_DOUBLE, rectified_moments
 
 __all__ = [
     "abs",

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from bayeslim.gaussian import Gaussian
+from bayeslim.kernels.rectified import FAR_DOUBLE
 from bayeslim.moment_rules.arithmetic import covariance_of, mean_of, mode_of, neg, variance_of
 from bayeslim.moment_rules.clipped import normal_at
-from bayeslim.moment_rules.rectified import FAR_DOUBLE
 
 __all__ = ["amax", "amin", "max", "maximum", "min", "minimum"]
 

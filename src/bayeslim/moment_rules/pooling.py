@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayeslim.first_derivatives import applied
 from bayeslim.gaussian import Gaussian
+from bayeslim.kernels.context import applied
 
 __all__ = ["adaptive_avg_pool", "avg_pool", "max_pool"]
 

@@ -140,7 +140,7 @@ class CVAdam(Sampler):
         return self._fused[1]
 
     def _fused_step(self, number: int, group: dict[str, Any], first: int, pieces: int) -> None:
-        from bayeslim.cuda.cv_adam import cv_adam_step_, make_table
+        from bayeslim.kernels.cuda.cv_adam import cv_adam_step_, make_table
 
         used = [(place, p) for place, p in enumerate(group["params"], first) if p.grad is not None and p.numel()]
         if not used:

@@ -11,20 +11,23 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
+from bayeslim.kernels.context import may_be_followed
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.posteriors.base import Posterior
 from bayeslim.priors.base import Prior
 
-__all__ = ["never_decayed", "warn_of_decay", "watch_optimizer"]
+__all__ = ["DONE", "WATCHED", "never_decayed", "warn_of_decay", "watch_optimizer"]
 
 LOOKS = 10
 """Steps of optimisers after which a network is no longer waited for: some losses are never minimised."""
-_known: WeakSet[Posterior] = WeakSet()
+WATCHED: WeakSet[Posterior] = WeakSet()
 """Posteriors whose optimiser has been looked at, or is waited for."""
 _waiting: WeakKeyDictionary[Posterior, tuple[int, dict[int, str]]] = WeakKeyDictionary()
 """Posteriors that wait for their optimiser's first step: the looks that are left, `never_decayed` of the network."""
 _hooks: list[RemovableHandle] = []
 """The hook on all optimisers, while a posterior waits."""
+DONE: list[RemovableHandle] = []
+"""A hook that nobody waits for any more; torch does not allow to remove it while hooks are called."""
 
 
 def never_decayed(model: nn.Module) -> dict[int, str]:
@@ -56,7 +59,7 @@ def warn_of_decay(optimizer: torch.optim.Optimizer, *parts: nn.Module) -> None:
         optimizer: any torch optimiser, whether its decay is decoupled or part of the gradient.
         *parts: the network, and the likelihood.
     """
-    _known.update(module for part in parts for module in part.modules() if isinstance(module, Posterior))
+    WATCHED.update(module for part in parts for module in part.modules() if isinstance(module, Posterior))
     _warn(optimizer, {key: name for part in parts for key, name in never_decayed(part).items()})
 
 
@@ -70,22 +73,25 @@ def watch_optimizer(model: nn.Module, first: Posterior) -> None:
         model: a network whose loss is computed for training.
         first: a posterior of it, by which it is known again; `model` may be wrapped anew for every loss.
     """
-    if first not in _known:
-        _known.add(first)
+    if first not in WATCHED:
+        WATCHED.add(first)
         _waiting[first] = LOOKS, never_decayed(model)
         if not _hooks:
             _hooks.append(register_optimizer_step_pre_hook(_look))
-    elif _hooks and not _waiting:
-        _hooks.pop().remove()  # here, since torch does not allow it while hooks are called
+    while DONE:
+        DONE.pop().remove()
 
 
 def _look(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    if torch.compiler.is_compiling():
+    if may_be_followed():
         return
     for posterior, (looks, names) in list(_waiting.items()):
         del _waiting[posterior]  # first, for a warning may be an error
         if not _warn(optimizer, names) and looks > 1:
             _waiting[posterior] = looks - 1, names
+    if not _waiting:
+        DONE.extend(_hooks)
+        _hooks.clear()
 
 
 def _warn(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> bool:

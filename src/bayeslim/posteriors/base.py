@@ -12,6 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from bayeslim.kernels import NOTHING, Facts, stands_for
+from bayeslim.kernels.precision import full as full
+from bayeslim.kernels.precision import is_narrow
+from bayeslim.kernels.precision import product_type as product_type
+from bayeslim.kernels.precision import typed_as as typed_as
+from bayeslim.kernels.precision import wide as wide
 from bayeslim.ops import Op
 
 __all__ = [
@@ -25,6 +31,10 @@ __all__ = [
     "typed_as",
     "wide",
 ]
+
+
+STATED = ("mean", "variance", "log_std", "rsample", "output_variance")
+"""The methods that say what a posterior's facts say."""
 
 
 class NotATensor(TypeError):
@@ -85,21 +95,18 @@ class Posterior(nn.Module, ABC):
     def rsample(self) -> Tensor:
         """Draw one weight tensor in the type of the mean, differentiable with respect to the parameters."""
 
-    def drawn_output(self, op: Op, x: Tensor, bias: Tensor | None) -> Tensor | None:
-        """`op(x, W, bias)` for one draw, where there is a better way than `rsample` and the op; None elsewhere."""
-        return None
+    def facts(self) -> Facts:
+        """What kernels may compute with instead of asking for mean, variance and draws; nothing unless overridden.
 
-    def locally_drawn_output(self, op: Op, x: Tensor, bias: Tensor | None) -> Tensor | None:
-        """A draw of every output of `op(x, W, bias)` on its own, where there is a better way than by their moments."""
-        return None
+        A subclass of the class that states facts, if it overrides one of `STATED`, is no longer what they say: it
+        states nothing, and kernels ask its methods.
+        """
+        return NOTHING
 
-    def output_moments(self, op: Op, x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:
-        """Mean and variance of `op(x, W, bias)`, where there is a better way than one after the other."""
-        return None
-
-    def propagated(self, op: Op, mean: Tensor, variance: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:
-        """The same for inputs with a variance of their own, each independent of the others."""
-        return None
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if not stands_for(cls, STATED):
+            cls.facts = Posterior.facts
 
     @abstractmethod
     def config(self) -> dict[str, Any]:
@@ -139,7 +146,7 @@ class Posterior(nn.Module, ABC):
 
         def converted(tensor: Tensor) -> Tensor:
             new = fn(tensor)
-            if not (_is_narrow(new) and any(tensor is scale for scale in own)):
+            if not (is_narrow(new) and any(tensor is scale for scale in own)):
                 return new
             return torch.empty_like(new, dtype=torch.float32).copy_(tensor)
 
@@ -150,7 +157,7 @@ class Posterior(nn.Module, ABC):
         super()._load_from_state_dict(*args, **kwargs)
         for name in self.scale_parameters:
             scale = self._parameters.get(name)
-            if scale is not None and _is_narrow(scale):
+            if scale is not None and is_narrow(scale):
                 scale.data = scale.data.float()
 
     @classmethod
@@ -169,39 +176,14 @@ class Posterior(nn.Module, ABC):
     __getitem__ = norm = _refuse
     T = property(_refuse)
 
+    def __dir__(self) -> list[str]:
+        """All names but `T`: torch.jit asks for each of them, and waits for an AttributeError alone."""
+        return [name for name in super().__dir__() if name != "T"]
+
 
 Value = TypeVar("Value", float, Tensor)
 PosteriorFactory = Callable[[Tensor], Posterior]
 """Builds a posterior around an initial weight: a class, or `functools.partial(KTied, k=2)`."""
-
-
-def wide(tensor: Tensor) -> Tensor:
-    """Return float16 as float32 (its variances underflow below a std of 2e-4), else `tensor`."""
-    return tensor.float() if tensor.dtype == torch.float16 else tensor
-
-
-def full(tensor: Tensor) -> Tensor:
-    """Return numbers of 16 bits as float32, which sums over many weights and steps of scales need, else `tensor`."""
-    return tensor.float() if _is_narrow(tensor) else tensor
-
-
-def product_type(x: Tensor, weight: Tensor | Posterior) -> torch.dtype:
-    """The type in which variances of weights meet inputs: theirs, or that of `weight` where they are indices.
-
-    It is float32 for float16, in which small variances underflow.
-    """
-    dtype = (x if x.is_floating_point() else weight).dtype
-    return torch.float32 if dtype == torch.float16 else dtype
-
-
-def _is_narrow(tensor: Tensor) -> bool:
-    return tensor.is_floating_point() and tensor.dtype.itemsize < 4
-
-
-def typed_as(weight: Tensor | None, tensor: Tensor) -> Tensor:
-    """Return what `wide` made float32 as the float16 that layers with float16 weights take, else `tensor`."""
-    narrow = weight is not None and weight.dtype == torch.float16 and tensor.dtype == torch.float32
-    return tensor.half() if narrow else tensor
 
 
 def soft_upper_bound(raw: Tensor, bound: float) -> Tensor:

@@ -7,7 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from bayeslim.joint_draw import drawn, drawn_from_factors
+from bayeslim import kernels
+from bayeslim.kernels import Facts
 from bayeslim.ops import Op
 from bayeslim.posteriors.base import Posterior, full, product_type
 
@@ -66,9 +67,7 @@ class KTied(Posterior):
     def scale(self) -> Tensor:
         """The standard deviations, in the shape of the weight."""
         u, v = full(self.log_in).exp(), full(self.log_out).exp()
-        if torch.compiler.is_compiling():  # as a sum the compiler need not store it
-            return torch.stack([v[:, r, None] * u[:, r] for r in range(self.k)]).sum(0).view(self.loc.shape)
-        return (v @ u.T).view(self.loc.shape)
+        return kernels.outer_products(v, u).view(self.loc.shape)
 
     def variance(self) -> Tensor:
         """`scale^2`."""
@@ -80,8 +79,11 @@ class KTied(Posterior):
 
     def rsample(self) -> Tensor:
         """`loc + scale * noise`."""
-        weight = drawn_from_factors(self, self.loc, self.log_in, self.log_out)
-        return drawn(self, self.loc, self.log_std()) if weight is None else weight
+        return kernels.draw_weight(self)
+
+    def facts(self) -> Facts:
+        """Mean, standard deviation and its factors."""
+        return Facts(self.loc, std=self.scale, factors=(self.log_in, self.log_out))
 
     def config(self) -> dict[str, float | int | None]:
         """The rank; the factors themselves are parameters."""

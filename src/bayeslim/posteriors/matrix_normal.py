@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from bayeslim.noise import normal_like
+from bayeslim.kernels import normal_like
 from bayeslim.ops import Op
 from bayeslim.posteriors.base import Posterior, full, product_type
 

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from bayeslim.compiled_code import compiling
-from bayeslim.joint_draw import drawn, drawn_product, spread
-from bayeslim.linear_draw import draw_outputs, draw_weights
-from bayeslim.linear_moments import moments_of_gaussians, moments_of_vectors
-from bayeslim.ops import LinearOp, Op
+from bayeslim import kernels
+from bayeslim.kernels import Facts
 from bayeslim.posteriors.base import (
     Posterior,
     full,
     soft_upper_bound,
     soft_upper_bound_inverse,
 )
-from bayeslim.two_products import draw_by_two_products, two_products
 
 __all__ = ["MeanField", "fan_in_mean_field"]
 
@@ -50,13 +45,6 @@ class MeanField(Posterior):
     """
 
     scale_parameters = ("log_scale",)
-    own_draws: ClassVar[bool] = True
-    """Whether draws and moments are as defined here, which is what the functions for linear layers compute."""
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        defined = ("mean", "variance", "rsample")
-        cls.own_draws = all(getattr(cls, name) is getattr(MeanField, name) for name in defined)
 
     def __init__(self, init: Tensor, scale: float | Tensor = DEFAULT_SCALE, max_scale: float = math.inf) -> None:
         fits = bool(((scale > 0) & (scale < max_scale)).all()) if isinstance(scale, Tensor) else 0 < scale < max_scale
@@ -85,47 +73,20 @@ class MeanField(Posterior):
 
     def variance(self) -> Tensor:
         """`exp(2 log_scale)`."""
-        return spread(self, self.loc, self.log_std())
+        return kernels.weight_variance(self)
 
     def log_std(self) -> Tensor:
         """`log_scale`, below its bound."""
-        return soft_upper_bound(full(self.log_scale), self.log_max_scale)
+        raw = self.log_scale if self.log_scale.dtype.itemsize >= 4 else full(self.log_scale)
+        return raw if self.log_max_scale == math.inf else soft_upper_bound(raw, self.log_max_scale)
 
     def rsample(self) -> Tensor:
         """`loc + scale * noise`."""
-        return drawn(self, self.loc, self.log_std())
+        return kernels.draw_weight(self)
 
-    def _joins(self, op: Op) -> bool:
-        """Whether the functions for linear layers compute what draws and moments of this class are."""
-        return self.own_draws and type(op) is LinearOp
-
-    def drawn_output(self, op: Op, x: Tensor, bias: Tensor | None) -> Tensor | None:
-        """See `Posterior.drawn_output`: of linear maps, in 16 bits on CUDA and in an objective on a CPU."""
-        if not self._joins(op):
-            return None
-        return (drawn_product if self.loc.is_cuda else draw_weights)(self, self.loc, self.log_std(), x, bias)
-
-    def locally_drawn_output(self, op: Op, x: Tensor, bias: Tensor | None) -> Tensor | None:
-        """See `Posterior.locally_drawn_output`: of linear maps on a CPU, compiled or in an objective."""
-        if not self._joins(op):
-            return None
-        if compiling():
-            return draw_by_two_products(x, self.loc, self.log_std(), bias)
-        return draw_outputs(self, self.loc, self.log_std(), x, bias)
-
-    def output_moments(self, op: Op, x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:
-        """See `Posterior.output_moments`: of linear maps on a CPU, compiled or in an objective."""
-        if not self._joins(op):
-            return None
-        if compiling():
-            return two_products(x, self.loc, self.log_std(), bias)
-        return moments_of_vectors(self, self.loc, self.log_std(), x, bias)
-
-    def propagated(self, op: Op, mean: Tensor, variance: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:
-        """See `Posterior.propagated`: of linear maps in an objective on a CPU."""
-        if not self._joins(op):
-            return None
-        return moments_of_gaussians(self, self.loc, self.log_std(), mean, variance, bias)
+    def facts(self) -> Facts:
+        """Mean and log standard deviation."""
+        return Facts(self.loc, log_std=self.log_std)
 
     def config(self) -> dict[str, float | int | None]:
         """The bound; the scales themselves are parameters."""

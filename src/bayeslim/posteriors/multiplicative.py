@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from bayeslim.kernels import normal_like
 from bayeslim.log_alpha import SMALLEST_MEAN
-from bayeslim.noise import normal_like
 from bayeslim.posteriors.base import (
     Posterior,
     full,

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from bayeslim.estimators import Bias, independent_draws, mean_only, weight_sample
 from bayeslim.gaussian import Gaussian
+from bayeslim.kernels.context import inside
+from bayeslim.kernels.noise import normals
 from bayeslim.layers.base import BayesLayer
-from bayeslim.noise import normals
 from bayeslim.ops import LinearOp, Op
 from bayeslim.posteriors.base import Posterior
 from bayeslim.predictive.inputs import one_tensor
@@ -178,7 +179,7 @@ def _tried(model: nn.Module, layers: list[BayesLayer], linear: list[BayesLayer],
         return posterior.mean() + _nothing(posterior.mean())
 
     def seen(layer: BayesLayer, weight: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
-        differs = torch._C._functorch.is_batchedtensor(x)  # pyright: ignore[reportAttributeAccessIssue]
+        differs = inside.is_batchedtensor(x)
         inputs[layer] = (None if differs else x, x.shape)
         draws.update(posterior for posterior, _ in layer.posteriors_and_priors())
         return mean_only(weight, op, x, bias) + _nothing(weight.mean())  # the same as with drawn weights, for less

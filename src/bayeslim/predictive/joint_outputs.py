@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch._C._functorch import get_interpreter_stack
 
 from bayeslim.estimators import Bias, bias_mean
-from bayeslim.noise import normals
+from bayeslim.kernels.context import transforms
+from bayeslim.kernels.noise import normals
 from bayeslim.ops import Op
 from bayeslim.posteriors.base import Posterior, wide
 
@@ -103,7 +103,7 @@ def _factors_(covariance: Tensor, dtype: torch.dtype) -> Tensor:
     own.
     """
     rest, least = covariance, DEPENDENT * covariance.diagonal().T
-    batched = bool(get_interpreter_stack())  # torch.vmap would loop over the faster function
+    batched = bool(transforms())  # torch.vmap would loop over the faster function
     for i in range(len(covariance)):
         column = rest[:, 0]
         column.copy_(torch.where(column[:1] > least[i], column * column[:1].rsqrt(), 0))

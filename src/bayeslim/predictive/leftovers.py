@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch import Tensor, nn
+
+from bayeslim.kernels.context import inside
 
 __all__ = ["without_leftovers"]
 
@@ -65,7 +66,7 @@ def _containers(value: Any, depth: int = DEPTH) -> Iterator[Any]:
 def _is_dead(value: Any, depth: int = DEPTH) -> bool:
     """Whether it is a tensor of `torch.vmap`, or holds one."""
     if isinstance(value, Tensor):
-        return torch._C._functorch.is_functorch_wrapped_tensor(value)  # pyright: ignore[reportAttributeAccessIssue]
+        return inside.is_functorch_wrapped_tensor(value)
     return depth > 0 and any(_is_dead(member, depth - 1) for member in _members(value))
 
 

@@ -25,10 +25,10 @@ from bayeslim.estimators import (
 )
 from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.gaussian import Gaussian
+from bayeslim.kernels.noise import normals
 from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
 from bayeslim.memory import keep_freed_memory
-from bayeslim.noise import normals
 from bayeslim.predictive.draws import replaced
 from bayeslim.predictive.inputs import (
     ONE_INPUT,

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bayeslim.kernels import differentiated
 from bayeslim.log_alpha import log_alpha
-from bayeslim.priors.base import Prior, log_variance
-from bayeslim.priors.total import differentiated, of_log_alpha
+from bayeslim.priors.base import Prior, log_variance, of_log_alpha
 
 __all__ = ["ARD", "GammaARD"]
 

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from bayeslim.log_alpha import log_alpha
 from bayeslim.posteriors.base import Posterior
-from bayeslim.priors.base import Prior
-from bayeslim.priors.total import of_log_alpha
+from bayeslim.priors.base import Prior, of_log_alpha
 
 __all__ = ["LogUniform"]
 

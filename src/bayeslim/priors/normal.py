@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from bayeslim.joint_draw import distance, normal_kl_of_sums, normal_sum, sum_of_squares
+from bayeslim.kernels import NormalPrior, normal_kl_sum
+from bayeslim.posteriors.base import Posterior
 from bayeslim.priors.base import Prior, log_variance
-from bayeslim.priors.total import differentiated
 
 __all__ = ["HeNormal", "Normal"]
 
@@ -21,23 +20,6 @@ def normal_kl(mean: Tensor, variance: Tensor, prior_mean: Any, prior_std: Any) -
     log_std = prior_std.log() if isinstance(prior_std, Tensor) else math.log(prior_std)
     quadratic = ((mean - prior_mean).square() + variance) / (2 * prior_std**2)
     return log_std - 0.5 * log_variance(variance) + quadratic - 0.5
-
-
-def normal_total(mean: Tensor, log_std: Tensor, prior_mean: float, prior_std: float) -> Tensor:
-    """The sum of `normal_kl`, with the slopes `(m - m0) / s0^2` and, by the log of s, `s^2 / s0^2 - 1`."""
-    precision, prior = prior_std**-2, (prior_mean, prior_std)
-
-    def value(mean: Tensor, log_std: Tensor) -> tuple[Tensor, Tensor]:
-        std = log_std.exp()
-        if torch.compiler.is_compiling() and mean.device.type == "cpu":  # one loop, and part of any that has `std`
-            return normal_kl_of_sums(distance(mean, prior).square(), std.square(), log_std, 1, prior).sum(), std
-        return normal_sum(mean, log_std, sum_of_squares(std), prior), std
-
-    def slopes(mean: Tensor, std: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        by_mean = distance(mean, prior) * (precision * g)
-        return by_mean, std.square().mul_(precision * g).sub_(g)
-
-    return differentiated(value, slopes, mean, log_std)
 
 
 def _all(value: float | Tensor, test: Callable[[Any], Any]) -> bool:
@@ -81,12 +63,15 @@ class Normal(Prior):
 
     def total(self, mean: Tensor, log_std: Tensor) -> Tensor:
         """See `Prior.total`."""
-        found = self.as_normal(mean)
-        return super().total(mean, log_std) if found is None else normal_total(mean, log_std, *found)
+        if isinstance(self.mean, Tensor) or isinstance(self.std, Tensor):
+            return super().total(mean, log_std)
+        return normal_kl_sum(mean, log_std, NormalPrior(self.mean, self.std))
 
-    def as_normal(self, mean: Tensor) -> tuple[float, float] | None:
+    def as_normal(self, posterior: Posterior) -> NormalPrior | None:
         """See `Prior.as_normal`."""
-        return None if isinstance(self.mean, Tensor) or isinstance(self.std, Tensor) else (self.mean, self.std)
+        return (
+            None if isinstance(self.mean, Tensor) or isinstance(self.std, Tensor) else NormalPrior(self.mean, self.std)
+        )
 
     def config(self) -> dict[str, Any]:
         """Mean and standard deviation, where they are floats."""
@@ -111,16 +96,20 @@ class HeNormal(Prior):
 
     def kl(self, mean: Tensor, variance: Tensor) -> Tensor:
         """See the class docstring."""
-        return normal_kl(mean, variance, *self.as_normal(mean))
+        return normal_kl(mean, variance, *_he(mean))
 
     def total(self, mean: Tensor, log_std: Tensor) -> Tensor:
         """See `Prior.total`."""
-        return normal_total(mean, log_std, *self.as_normal(mean))
+        return normal_kl_sum(mean, log_std, _he(mean))
 
-    def as_normal(self, mean: Tensor) -> tuple[float, float]:
+    def as_normal(self, posterior: Posterior) -> NormalPrior:
         """See `Prior.as_normal`."""
-        return 0.0, math.sqrt(2 / mean.shape[1:].numel()) if mean.ndim > 1 else 1.0
+        return _he(posterior.mean())
 
     def config(self) -> dict[str, Any]:
         """Nothing to configure."""
         return {}
+
+
+def _he(mean: Tensor) -> NormalPrior:
+    return NormalPrior(0.0, math.sqrt(2 / mean.shape[1:].numel()) if mean.ndim > 1 else 1.0)

@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bayeslim.kernels import NormalPrior, normal_kl_sum
 from bayeslim.priors.base import Prior, log_variance
-from bayeslim.priors.normal import normal_kl, normal_total
+from bayeslim.priors.normal import normal_kl
 from bayeslim.priors.quadrature import legendre_rule, local_expectation
 
 __all__ = ["ScaleMixture"]
@@ -60,7 +61,7 @@ class ScaleMixture(Prior):
 
     def total(self, mean: Tensor, log_std: Tensor) -> Tensor:
         """See `Prior.total`."""
-        wide = normal_total(mean, log_std, 0.0, self.wide)
+        wide = normal_kl_sum(mean, log_std, NormalPrior(0.0, self.wide))
         return wide - mean.numel() * math.log(self.pi) - self._spike(mean, log_std).sum()
 
     def _spike(self, mean: Tensor, log_std: Tensor) -> Tensor:

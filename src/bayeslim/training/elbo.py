@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
 from bayeslim.checks.counts import check_counts, check_num_data
-from bayeslim.joint_draw import kl_alongside
-from bayeslim.kl import named_posteriors, normal_priors, summed_kl
+from bayeslim.divergence import kl_divergence
+from bayeslim.kernels import collecting
+from bayeslim.kernels.context import may_be_followed
+from bayeslim.layers.base import named_posteriors
 from bayeslim.likelihoods.base import Likelihood
-from bayeslim.optim.scale_decay import watch_optimizer
+from bayeslim.optim.scale_decay import DONE, WATCHED, watch_optimizer
 
 __all__ = ["KLScaling", "Nelbo", "check_kl_scaling", "nelbo"]
 
@@ -72,28 +74,28 @@ def nelbo(
     Example:
         >>> nelbo(model, x, y, likelihood=Categorical(), num_data=60_000).loss.backward()
     """
-    num_data = check_num_data(num_data)
+    if type(num_data) is not int or num_data < 1:
+        num_data = check_num_data(num_data)
     if type(samples) is not int or samples < 1:
         (samples,) = check_counts(samples=samples)
     if isinstance(beta, float | int) and not 0 <= beta < float("inf"):
         raise ValueError(f"`beta` must be finite and not negative, got {beta}: 1 is the ELBO")
-    check_kl_scaling(kl_scaling)
+    if kl_scaling not in get_args(KLScaling):
+        check_kl_scaling(kl_scaling)
     off = isinstance(beta, float | int) and beta == 0
     if not (with_kl or off):
         raise ValueError(f"`with_kl` may be False for `beta=0.0` alone, got {beta}: the loss needs the KL")
-    # A compiler joins the passes by itself; on CUDA our kernels are faster than what it makes.
-    apart = off or (torch.compiler.is_compiling() and not x.is_cuda)
     pairs = named_posteriors(model) if with_kl else []
-    if pairs and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+    if pairs and torch.is_grad_enabled() and not may_be_followed() and (pairs[0][1] not in WATCHED or DONE):
         watch_optimizer(model, pairs[0][1])
-    if apart:  # and in no context, which a compiler could not leave where it gives up on a network's code
-        known: dict[object, Tensor] = {}
-        nll = _mean_nll(model, x, y, likelihood, samples)
-    else:
-        with kl_alongside(normal_priors(pairs)) as known:
-            nll = _mean_nll(model, x, y, likelihood, samples)
+    normal = () if off else ((posterior, prior.as_normal(posterior)) for _, posterior, prior in pairs)
+    known: dict[object, Tensor] = {}
+    with nullcontext() if off else collecting({q: prior for q, prior in normal if prior}, known, x):
+        terms = [likelihood.expected_nll(model(x), y).mean() for _ in range(samples)]
+    nll = terms[0] if samples == 1 else torch.stack(terms).mean()
     with torch.autocast(nll.device.type, enabled=False), torch.no_grad() if off else nullcontext():
-        divergence = summed_kl(pairs, known) if pairs else nll.new_full((), 0.0 if with_kl else math.nan)
+        parts = [known[q] if q in known else kl_divergence(q, prior) for _, q, prior in pairs]
+        divergence = torch.hstack(parts).sum() if pairs else nll.new_full((), 0.0 if with_kl else math.nan)
     weight = beta.to(divergence) if isinstance(beta, Tensor) else divergence.new_full((), beta)
     if off:  # scales without noise get no gradient at all, and an infinite KL does no harm
         return Nelbo(nll, nll, divergence, weight)
@@ -101,13 +103,7 @@ def nelbo(
     return Nelbo(torch.addcmul(nll, weight, divergence, value=1 / scale), nll, divergence, weight)
 
 
-def _mean_nll(model: nn.Module, x: Tensor, y: Tensor, likelihood: Likelihood, samples: int) -> Tensor:
-    """Of a batch, averaged over passes."""
-    terms = [likelihood.expected_nll(model(x), y).mean() for _ in range(samples)]
-    return terms[0] if samples == 1 else torch.stack(terms).mean()
-
-
 def check_kl_scaling(kl_scaling: str) -> None:
     """Raise ValueError unless it is one."""
-    if kl_scaling not in ("elbo", "dissertation"):
+    if kl_scaling not in get_args(KLScaling):
         raise ValueError(f"`kl_scaling` must be 'elbo' or 'dissertation', got {kl_scaling!r}")

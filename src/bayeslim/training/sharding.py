@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map
 
 from bayeslim.checks.networks import check_network
 from bayeslim.divergence import is_sharded
-from bayeslim.estimators import moments, taylor_moments
+from bayeslim.estimators import kind_of
 from bayeslim.layers.attention import TransformerEncoderLayer
 from bayeslim.layers.base import BayesLayer
 from bayeslim.layers.recurrent import GRU, LSTM
@@ -222,7 +222,7 @@ def check_sharded(
     model: nn.Module, optimizer: torch.optim.Optimizer, autocast: torch.dtype | None, *, compile: bool
 ) -> None:
     """Raise ValueError for settings of `fit` that a sharded network cannot be trained with."""
-    if any(getattr(module, "estimator", None) in (moments, taylor_moments) for module in model.modules()):
+    if any(kind_of(getattr(module, "estimator", None)) == "moments" for module in model.modules()):
         raise ValueError(
             "`moments` pass from block to block as pairs, of which torch gathers no gradients: sample instead"
         )

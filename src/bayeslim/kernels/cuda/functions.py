@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayeslim.cuda.draw import draw, draw_backward
-from bayeslim.cuda.tied_draw import tied_draw, tied_draw_backward
-from bayeslim.first_derivatives import refuse_second_derivatives
+from bayeslim.kernels.context import refuse_second_derivatives
+from bayeslim.kernels.cuda.draw import draw, draw_backward
+from bayeslim.kernels.cuda.tied_draw import tied_draw, tied_draw_backward
 
 __all__ = ["Drawn", "DrawnProduct", "TiedDrawn"]
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayeslim.first_derivatives import applied
+from bayeslim.kernels.context import applied
 
 
 class Cube(torch.autograd.Function):

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch._C._functorch import TransformType, get_interpreter_stack
 
-from bayeslim.first_derivatives import applied, refuse_second_derivatives
-from bayeslim.log_alpha import SMALLEST_MEAN
+from bayeslim.kernels.context import applied, may_be_followed, may_want_higher_derivatives, refuse_second_derivatives
 
-__all__ = ["differentiated", "of_log_alpha"]
+__all__ = ["differentiated"]
 
 Value = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 Slopes = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -37,36 +33,10 @@ def differentiated(value: Value, slopes: Slopes, mean: Tensor, log_std: Tensor) 
         >>> differentiated(lambda m, s: (m.sum(), s), lambda m, s, g: (g.expand_as(m), 0 * s), ones, ones)
         tensor(2., grad_fn=<_TotalBackward>)
     """
-    levels = () if torch.compiler.is_compiling() else get_interpreter_stack() or ()
-    if any(level.key() == TransformType.Grad for level in levels):
+    if may_be_followed() and may_want_higher_derivatives():
         return value(mean, log_std)[0]
     total: Any = applied(_Total, mean, log_std, value, slopes)
     return total[0]
-
-
-def of_log_alpha(
-    term: Callable[[Tensor], Tensor], slope: Callable[[Tensor], Tensor], mean: Tensor, log_std: Tensor
-) -> Tensor:
-    """The sum of a KL that depends on `ln alpha = 2 ln(std / |mean|)` alone.
-
-    Args:
-        term: the KL of every weight.
-        slope: its derivative by `ln alpha`, in a fresh tensor.
-        mean: posterior means.
-        log_std: logs of the posterior standard deviations.
-    """
-
-    def value(mean: Tensor, log_std: Tensor) -> tuple[Tensor, Tensor]:
-        la = mean.abs().clamp_min_(SMALLEST_MEAN).log_().neg_().add_(log_std).mul_(2)
-        return term(la).sum(), la
-
-    def slopes(mean: Tensor, la: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        by_log_std = slope(la).mul_(2 * g)
-        # Divided by infinity, and so 0, where the value does not change.
-        by_mean = by_log_std / F.threshold(mean.square(), SMALLEST_MEAN**2, math.inf)
-        return by_mean.mul_(mean).neg_(), by_log_std
-
-    return differentiated(value, slopes, mean, log_std)
 
 
 class _Total(torch.autograd.Function):

@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bayeslim.compiled_code import compiling, inside, recorded
+from bayeslim.kernels.context import inside, now, transforms
 
-__all__ = ["hashed_normal", "looked_up_normal", "normal_like", "normals"]
+__all__ = ["hashed_normal", "looked_up_normal", "normal_like", "normal_of_table", "normals"]
 
-MANY = 2**16
-"""From here `looked_up_normal` is the faster one."""
-MANY_IN_A_STEP = 2**17
-"""The same in a training step, which leaves nothing of it in the cache: 290 us instead of the 490 of `torch.randn` for
-so many, but 340 to 590 instead of 330 to 410 for half as many."""
+MANY = 2**17
+"""From here the table is faster in a training step, which leaves nothing of it in the cache: 290 us instead of the 490
+of `torch.randn` for so many, but 340 to 590 instead of 330 to 410 for half as many."""
+MANY_FOR_PREDICTIONS = 2**16
+"""From here it is faster where the table stays in the cache."""
 AT_ONCE = 2**16
 """Numbers that are looked up together: what this takes stays in the cache."""
 
@@ -31,57 +31,48 @@ def normal_like(tensor: Tensor) -> Tensor:
     noise and, where the backward pass is compiled apart, computes it again there, so that none is stored. (Its own
     normal numbers take ten times as long on the CPU.) All follow `torch.manual_seed`; their numbers differ.
     """
-    if compiling():
+    context = now(tensor)
+    if context.compiling:
         seed = torch.randint(-(2**31), 2**31 - 1, (2,), dtype=torch.int32, device=tensor.device)
         return hashed_normal(seed, tensor.shape).to(tensor.dtype)
-    found = _looked_up(tensor.shape, tensor, MANY_IN_A_STEP)
+    found = None if context.recorded else _looked_up(tensor.shape, tensor, MANY)
     return torch.randn_like(tensor) if found is None else found
 
 
 def normals(shape: torch.Size | tuple[int, ...], like: Tensor) -> Tensor:
-    """As `normal_like` in eager code, in another shape.
+    """Normal numbers in another shape, for eager code.
 
     Example:
         >>> normals((200, 3), torch.zeros(3)).shape
         torch.Size([200, 3])
     """
-    found = _looked_up(shape, like, MANY)
+    found = None if now(like).recorded else _looked_up(shape, like, MANY_FOR_PREDICTIONS)
     return torch.randn(shape, dtype=like.dtype, device=like.device) if found is None else found
 
 
+def normal_of_table(shape: torch.Size | tuple[int, ...]) -> Tensor:
+    """Float32 numbers on the CPU by `looked_up_normal` of a random seed."""
+    return looked_up_normal(int(torch.randint(2**62, (), device="cpu")), shape)
+
+
 def _looked_up(shape: torch.Size | tuple[int, ...], like: Tensor, many: int) -> Tensor | None:
-    """`looked_up_normal` of a random seed, or None for fewer than `many` numbers or where it is not allowed.
+    """Numbers out of the table, or None for fewer than `many` or for other tensors than plain float32 ones on a CPU.
 
     Inside `torch.vmap` numbers for all samples are drawn at once, where those are to differ.
     """
-    if not _may_look_up(like):
+    if like.dtype != torch.float32 or like.device.type != "cpu" or type(like) not in (Tensor, nn.Parameter):
         return None
-    count = math.prod(shape)
-    transforms = inside.get_interpreter_stack() or []
-    if not transforms:
-        return looked_up_normal(int(_seed()), shape) if count >= many else None
-    if len(transforms) > 1 or transforms[0].key() != inside.TransformType.Vmap:
+    count, around = math.prod(shape), transforms()
+    if not around:
+        return normal_of_table(shape) if count >= many else None
+    if len(around) > 1 or around[0].key() != inside.TransformType.Vmap:
         return None
-    vmap = inside.CVmapInterpreterPtr(transforms[0])
+    vmap = inside.CVmapInterpreterPtr(around[0])
     samples, differ = vmap.batchSize(), vmap.randomness() == inside.RandomnessType.Different
     if not differ or samples * count < many:
         return None
-    noise = looked_up_normal(int(inside.get_unwrapped(_seed())[0]), (samples, *shape))
-    return inside._add_batch_dim(noise, 0, vmap.level())
-
-
-def _may_look_up(tensor: Tensor) -> bool:
-    """Whether plain float32 numbers on a CPU are wanted, and nobody records what is done: numpy leaves no trace."""
-    return (
-        tensor.dtype == torch.float32
-        and tensor.device.type == "cpu"
-        and type(tensor) in (Tensor, nn.Parameter)
-        and not recorded()
-    )
-
-
-def _seed() -> Tensor:
-    return torch.randint(2**62, (), device="cpu")
+    seed = inside.get_unwrapped(torch.randint(2**62, (), device="cpu"))
+    return inside._add_batch_dim(looked_up_normal(int(seed[0]), (samples, *shape)), 0, vmap.level())
 
 
 def looked_up_normal(seed: int, shape: torch.Size | tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:

@@ -9,8 +9,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from bayeslim import noise
-from bayeslim.noise import hashed_normal, looked_up_normal, normal_like, normals
+from bayeslim.kernels import noise
+from bayeslim.kernels.noise import hashed_normal, looked_up_normal, normal_like, normals
 
 
 def drawn(first: int, second: int, *shape: int) -> Tensor:

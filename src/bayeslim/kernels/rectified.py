@@ -8,9 +8,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch._C._functorch import get_interpreter_stack
 
-from bayeslim.first_derivatives import applied
+from bayeslim.kernels.context import applied, may_be_followed, transforms
 
 __all__ = ["rectified_moments"]
 
@@ -23,7 +22,7 @@ AT_ZERO = 1e-20
 LOG_PEAK = -0.5 * math.log(2 * math.pi)
 """The log of the normal density at zero."""
 LOG2_E = 1 / math.log(2)
-"""`e^x = 2^(x LOG2_E)`, which a CPU computes in less time, see `joint_draw.exp_of`."""
+"""`e^x = 2^(x LOG2_E)`, which a CPU computes in less time, see `eager_cpu._exp`."""
 PIECE = 2**18
 """Elements of a piece on a CPU: some eight tensors of that many stay in the caches, and no memory is asked for anew."""
 
@@ -56,17 +55,15 @@ def rectified_moments(mean: Tensor, variance: Tensor, slope: float) -> tuple[Ten
 
 def _may_need_gradients(*tensors: Tensor) -> bool:
     """Whether one of them does; tensors inside torch.vmap do not tell, nor do all in compiled code."""
-    if torch.compiler.is_compiling() or get_interpreter_stack():
-        return True
-    return any(tensor.requires_grad for tensor in tensors)
+    return may_be_followed() or any(tensor.requires_grad for tensor in tensors)
 
 
 def _forward(mean: Tensor, variance: Tensor, slope: float, outputs: int) -> tuple[Tensor, ...]:
     """The first `outputs` of `_values`, piece by piece where the tensors are larger than the caches of a processor."""
-    if torch.compiler.is_compiling():
+    if may_be_followed() and not transforms():  # by a compiler
         return _formula(mean, variance, slope)[:outputs]
     if (
-        get_interpreter_stack()  # inside torch.vmap a view of all elements is not one of memory
+        transforms()  # inside torch.vmap a view of all elements is not one of memory
         or mean.device.type != "cpu"
         or mean.numel() <= PIECE
         or not (mean.is_contiguous() and variance.is_contiguous())
