@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from bayeslim.kernels import normal_kl_sum
 from bayeslim.posteriors.base import Posterior, full
 from bayeslim.posteriors.mean_field import MeanField
 from bayeslim.posteriors.multiplicative import Multiplicative
@@ -47,7 +48,10 @@ def kl_divergence(posterior: Posterior, prior: Prior) -> Tensor:
         loc, log_std = facts.loc, posterior.log_std()
         wide = loc.dtype.itemsize >= 4 and loc.dtype == log_std.dtype
         return prior.total(loc, log_std) if wide else prior.total(full(loc), full(log_std))
-    mean, kept = posterior.mean(), posterior.kept()
+    mean, kept, normal = posterior.mean(), posterior.kept(), prior.as_normal(posterior)
+    if plain and facts.mask is not None and normal is not None:
+        stays = facts.mask > 0
+        return normal_kl_sum(full(facts.loc[stays]), full(posterior.log_std()[stays]), normal)
     if kept is not None:
         marginals = prior.kl(full(mean), _finite_variance(full(posterior.log_std())))
         return (marginals * kept).sum() + posterior.total_correlation()

@@ -46,7 +46,7 @@ POSTERIORS: dict[str, Make] = {
     "no facts": partial(Multiplicative, alpha=0.2),
 }
 KERNELS = ["draw_weight", "weight_variance", "draw_by_weight", "draw_by_output", "output_moments", "propagate"]
-LEAVE = ("mean-field", "bounded", "tied")
+LEAVE = ("mean-field", "bounded", "tied", "masked")
 """Posteriors whose fast paths leave a KL ..."""
 LEAVES = ("draw_weight", "draw_by_weight")
 """... those of scales of low rank in these kernels alone."""

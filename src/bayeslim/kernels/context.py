@@ -118,7 +118,7 @@ def now(tensor: Tensor) -> Context:
         followed and not torch.compiler._is_exporting_flag,
         followed or torch._C._is_tracing() or torch._C._len_torch_dispatch_stack() > 0,
         torch._C._are_functorch_transforms_active() or (not followed and forward_ad._current_level >= 0),
-        torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None,
+        torch.get_autocast_dtype(kind) if kind != "meta" and torch.is_autocast_enabled(kind) else None,
         not followed and torch._C._autograd._top_saved_tensors_default_hooks(False) is not None,  # pyright: ignore
         ONLY_REFERENCE[-1],
         (_traced[-1] if _traced else None) if followed else _current.get(),

@@ -25,6 +25,8 @@ from bayeslim.kernels.reference import VARIANCE_FLOOR
 __all__ = ["FUNCTIONS", "run", "supports"]
 
 
+LOG_OF_NOTHING = -800.0
+"""The log of a standard deviation whose exponential is 0, in float64 too."""
 OF_OUTPUTS = ("draw_by_output", "output_moments", "propagate")
 """Kernels that need no weight."""
 
@@ -36,6 +38,8 @@ class Task(NamedTuple):
     """Whether the spread is given as logs of standard deviations."""
     prior: NormalPrior | None
     """That of the KL, where it is wanted."""
+    mask: Tensor | None
+    """1 for the weights that count in the KL; None if all do."""
 
 
 def supports(kernel: str, q: object, facts: Facts, op: Any, inputs: tuple[Tensor, ...], context: Context) -> str | None:
@@ -62,7 +66,7 @@ def supports(kernel: str, q: object, facts: Facts, op: Any, inputs: tuple[Tensor
 def run(
     kernel: str, q: object, facts: Facts, inputs: tuple[Tensor, ...], bias: Tensor | None, context: Context
 ) -> tuple[Tensor, ...]:
-    """Compute a kernel, and leave the KL of `q` where it is wanted; not that of a pruned weight.
+    """Compute a kernel, and leave the KL of `q` where it is wanted; not that of pruned scales of low rank.
 
     Args:
         kernel: a name in `FUNCTIONS`.
@@ -76,12 +80,11 @@ def run(
     loc, logs, prior = facts.loc, facts.log_std is not None, collection.prior_of(q)
     spread = (facts.log_std or facts.std)().to(loc.dtype)  # pyright: ignore[reportOptionalCall]
     if facts.mask is not None:
-        loc, prior = loc * facts.mask, None
-        spread = spread.masked_fill(facts.mask == 0, -math.inf).exp() if logs else spread * facts.mask
-        logs = False
+        loc, prior = loc * facts.mask, prior if logs else None
+        spread = spread.masked_fill(facts.mask == 0, LOG_OF_NOTHING) if logs else spread * facts.mask
     flat = bool(inputs) and inputs[0].ndim > 2
     rows = [part.flatten(0, -2) for part in inputs] if flat else inputs
-    results = FUNCTIONS[kernel].apply(Task(logs, prior), loc, spread, bias, *rows)
+    results = FUNCTIONS[kernel].apply(Task(logs, prior, facts.mask), loc, spread, bias, *rows)
     if prior is not None:
         *results, collection.found[q] = results
     return tuple(part.unflatten(0, inputs[0].shape[:-1]) for part in results) if flat else tuple(results)
@@ -95,8 +98,11 @@ def _kl(task: Task, loc: Tensor, variances: Tensor, spread: Tensor) -> tuple[Ten
     if task.prior is None:
         return ()
     logs, away = spread if task.logs else spread.log(), loc - task.prior.mean if task.prior.mean else loc
+    count = loc.numel()
+    if task.mask is not None:
+        logs, away, count = logs * task.mask, away * task.mask, task.mask.sum().item()
     found = away.flatten().dot(away.flatten()).item(), variances.item(), logs.sum().item()
-    return (loc.new_tensor(kl_of_sums(*found, loc.numel(), task.prior)),)
+    return (loc.new_tensor(kl_of_sums(*found, count, task.prior)),)
 
 
 def _exp(log: Tensor, times: float = 1.0) -> Tensor:
@@ -133,7 +139,7 @@ def _completed(
         rest: the variance divided by `factor`: a tensor, or 1.
         by_kl: the gradient by the KL, if there is one.
     """
-    logs, prior = ctx.task
+    logs, prior, _ = ctx.task
     if prior is not None:
         add_slopes_(by_loc, by_log_std, loc, factor, rest, prior, by_kl.item())
         return by_log_std if logs else by_log_std.div_(_std(factor, rest))
