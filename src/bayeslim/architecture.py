@@ -1,6 +1,6 @@
 """Describe a network as JSON and build it again, without pickle.
 
-Only types listed here are ever built, and they are built without storage (on torch's meta device), so a
+Only types that the library offers are ever built, and they are built without storage (on torch's meta device), so a
 hostile description can neither run code nor exhaust the memory.
 """
 
@@ -77,34 +77,20 @@ MOST_NODES = 1000
 """Quadrature nodes that a stored prior may ask for: finding them takes their number squared in memory."""
 
 
-def _by_name(*members: Any) -> dict[str, Any]:
-    return {member.__name__: member for member in members}
+def _members(package: Any, base: type) -> dict[str, Any]:
+    """What a package offers of one axis, by name: the classes below `base`, or its instances."""
+    listed = [member for name, member in vars(package).items() if not name.startswith("_")]
+    classes = [kind for kind in listed if isinstance(kind, type) and issubclass(kind, base) and kind is not base]
+    return {member.__name__: member for member in [*classes, *(one for one in listed if isinstance(one, base))]}
 
 
-PLAIN_NAMES = _by_name(*PLAIN)
-LAYERS = _by_name(
-    *(layers.Linear, layers.Embedding, layers.Conv1d, layers.Conv2d, layers.Conv3d),
-    *(layers.ConvTranspose1d, layers.ConvTranspose2d, layers.ConvTranspose3d),
-)
-OPS = _by_name(ops.LinearOp, ops.EmbeddingOp, ops.ConvOp, ops.ConvTransposeOp)
-POSTERIORS = _by_name(posteriors.MeanField, posteriors.Multiplicative, posteriors.KTied, posteriors.MatrixNormal)
-PRIORS = _by_name(
-    *(priors.Normal, priors.HeNormal, priors.ScaleMixture, priors.StudentT),
-    *(priors.LogUniform, priors.ARD, priors.GammaARD),
-)
-ESTIMATORS = _by_name(
-    estimators.mean_only,
-    estimators.weight_sample,
-    estimators.local_reparam,
-    estimators.clipped_reparam,
-    estimators.flipout,
-    estimators.moments,
-    estimators.taylor_moments,
-    estimators.independent_draws,
-)
-LIKELIHOODS = _by_name(
-    likelihoods.Categorical, likelihoods.Bernoulli, likelihoods.Gaussian, likelihoods.HeteroscedasticGaussian
-)
+PLAIN_NAMES = {kind.__name__: kind for kind in PLAIN}
+LAYERS = _members(layers, layers.BayesLayer)
+OPS = _members(ops, ops.Op)
+POSTERIORS = _members(posteriors, Posterior)
+PRIORS = _members(priors, priors.Prior)
+ESTIMATORS = _members(estimators, estimators.Estimator)
+LIKELIHOODS = _members(likelihoods, likelihoods.Likelihood)
 
 
 def describe(module: nn.Module) -> Description | None:
@@ -227,11 +213,12 @@ def describe_member(member: Any, known: Mapping[str, Any]) -> list[Any]:
 
 
 def _name(member: Any, known: Mapping[str, Any]) -> str:
-    """The name in `known`, or one with a dot, which is in none."""
+    """The name in `known`, or one with a dot, which is in none and tells the settings of an estimator."""
     name = getattr(member, "__name__", "")
-    if known.get(name) is member:
+    if known.get(name) == member:
         return name
-    return f"own.{name or type(member).__name__}"  # a `functools.partial` has no name; modules may be renamed
+    own = repr(member) if isinstance(member, estimators.Estimator) else name or type(member).__name__
+    return f"own.{own}"  # a `functools.partial` has no name; modules may be renamed
 
 
 def _plain(config: Any) -> Any:

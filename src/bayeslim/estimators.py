@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn, Self
 
 import torch
 from torch import Tensor
@@ -69,7 +69,10 @@ class Estimator:
     @property
     def __name__(self) -> str:
         """The name under which a network's description stores it."""
-        return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__qualname__).lower()
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self  # a value: the copy of a network has the very same one
 
 
 class MeanOnly(Estimator):
@@ -239,10 +242,11 @@ def check_estimator(estimator: Callable[..., object], posterior: Posterior, op: 
     """Raise TypeError for a combination that would be biased or meaningless."""
     name, kind = getattr(estimator, "__name__", repr(estimator)), type(posterior).__name__
     reason, wanted = getattr(estimator, "needs_factorised", ""), getattr(estimator, "needs_numbers", "")
+    advice = "use weight_sample or local_reparam"
     if reason and not posterior.factorised:
-        raise TypeError(f"{name} needs a factorised posterior, got {kind} ({reason}): use weight_sample")
+        raise TypeError(f"{name} needs a factorised posterior, got {kind} ({reason}): {advice}")
     if wanted and not op.numeric_input:
-        raise TypeError(f"{name} needs {wanted}, {type(op).__name__} takes indices: use weight_sample or local_reparam")
+        raise TypeError(f"{name} needs {wanted}, {type(op).__name__} takes indices: {advice}")
 
 
 def kind_of(estimator: object) -> Kind | None:

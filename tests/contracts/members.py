@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from bayeslim import estimators, layers, priors
 from bayeslim.ops import ConvOp, ConvTransposeOp, EmbeddingOp, LinearOp, Op
 from bayeslim.posteriors import KTied, MatrixNormal, MeanField, Multiplicative, Posterior, PosteriorFactory
+from contracts.oracles import LogDensity, log_normal
 
 POSTERIORS: dict[str, PosteriorFactory] = {
     "MeanField": functools.partial(MeanField, scale=0.3),
@@ -38,6 +39,12 @@ PRIORS: dict[str, Callable[[], priors.Prior]] = {
     "ScaleMixture": priors.ScaleMixture,
     "ScaleMixture-wide": functools.partial(priors.ScaleMixture, pi=0.25, wide=1.0, narrow=0.1),
 }
+
+DENSITIES: dict[str, LogDensity] = {
+    "Normal": log_normal(0.2, 0.7),
+    "HeNormal": log_normal(0, 1),
+}
+"""The log density of a single weight, for priors whose KL is a closed form; quadrature tells whether it is right."""
 
 PROPER = [name for name in PRIORS if name not in ("GammaARD", "GammaARD-wide")]
 """Priors whose KL is not negative (the log-uniform one by its normalisation)."""

@@ -144,8 +144,7 @@ def _cut_prior(prior: Prior, shape: torch.Size, rows: Tensor, columns: Tensor | 
     """The prior of the weights that stay: tensors are cut along, and a scale read off the fan-in stays as it was."""
     if isinstance(prior, HeNormal) and columns is not None and len(columns) < shape[1]:
         return Normal(0.0, math.sqrt(2 / shape[1:].numel())).train(prior.training)
-    if isinstance(prior, Normal):
-        for name, buffer in list(prior.named_buffers()):
-            whole = buffer.expand(shape)
-            setattr(prior, name, _rows_and_columns(whole, rows, columns).clone() if buffer.ndim else buffer)
+    for name, buffer in list(prior.named_buffers()):
+        if buffer.ndim:
+            setattr(prior, name, _rows_and_columns(buffer.expand(shape), rows, columns).clone())
     return prior

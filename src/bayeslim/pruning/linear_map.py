@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvTransposeNd
 
 from bayeslim import layers
+from bayeslim.architecture import PRIORS
 from bayeslim.masks import mask_of, unmasked
 from bayeslim.ops import ConvOp, ConvTransposeOp, swap_channels
 from bayeslim.posteriors import KTied, MeanField, Multiplicative
 from bayeslim.posteriors.base import Posterior
-from bayeslim.priors import ARD, GammaARD, HeNormal, LogUniform, Normal, ScaleMixture, StudentT
 
 __all__ = ["BAYESIAN", "PLAIN", "LinearMap", "linear_map"]
 
@@ -37,7 +37,6 @@ PLAIN = (
     nn.ConvTranspose3d,
 )
 POSTERIORS = (MeanField, Multiplicative, KTied)
-PRIORS = (ARD, GammaARD, HeNormal, LogUniform, Normal, ScaleMixture, StudentT)
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ def linear_map(module: nn.Module) -> LinearMap | None:
         families = [unmasked(q) for q, _ in layer.posteriors_and_priors()]
         if any(type(q) not in POSTERIORS for q in families):
             return None
-        if any(type(p) not in PRIORS for _, p in layer.posteriors_and_priors()):
+        if any(type(p) not in PRIORS.values() for _, p in layer.posteriors_and_priors()):
             return None
         weight, variance, mask = layer.weight.mean(), layer.weight.variance(), mask_of(layer.weight)
         if isinstance(bias, Posterior):
