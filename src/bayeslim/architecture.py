@@ -191,12 +191,13 @@ def describe_layer(layer: layers.BayesLayer) -> Description:
     if layer.bias is not None:
         bias = parts[1] if isinstance(layer.bias, Posterior) else list(layer.bias.shape)
     options = _plain(asdict(layer.op)) if is_dataclass(layer.op) else None
+    estimator, settings = describe_member(layer.estimator, ESTIMATORS)
     return {
         "bayes": _name(type(layer), LAYERS),
         "op": [_name(type(layer.op), OPS), options],
         "weight": parts[0],
         "bias": bias,
-        "estimator": _name(layer.estimator, ESTIMATORS),
+        "estimator": f"{estimator}{settings or ''}",
     }
 
 
@@ -207,18 +208,17 @@ def describe_member(member: Any, known: Mapping[str, Any]) -> list[Any]:
         >>> describe_member(priors.Normal(), PRIORS)
         ['Normal', {'mean': 0.0, 'std': 1.0}]
     """
-    if isinstance(member, nn.Module):
+    if isinstance(member, nn.Module) and hasattr(member, "config"):
         return [_name(type(member), known), _plain(member.config())]  # pyright: ignore[reportCallIssue]
-    return [_name(member, known), {}]
+    return [_name(member, known), _plain(asdict(member)) if isinstance(member, estimators.Estimator) else {}]
 
 
 def _name(member: Any, known: Mapping[str, Any]) -> str:
-    """The name in `known`, or one with a dot, which is in none and tells the settings of an estimator."""
+    """The name in `known`, or one with a dot, which is in none."""
     name = getattr(member, "__name__", "")
     if known.get(name) == member:
         return name
-    own = repr(member) if isinstance(member, estimators.Estimator) else name or type(member).__name__
-    return f"own.{own}"  # a `functools.partial` has no name; modules may be renamed
+    return f"own.{name or type(member).__name__}"  # a `functools.partial` has no name; modules may be renamed
 
 
 def _plain(config: Any) -> Any:
