@@ -69,7 +69,7 @@ class Estimator:
     @property
     def __name__(self) -> str:
         """The name under which a network's description stores it."""
-        return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__qualname__.rpartition(".")[2]).lower()
 
     def __deepcopy__(self, memo: object) -> Self:
         return self  # a value: the copy of a network has the very same one

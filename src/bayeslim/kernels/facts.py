@@ -20,9 +20,9 @@ class Facts(NamedTuple):
     loc: Tensor = torch.empty(0)
     """The mean of every weight, before pruning."""
     log_std: Callable[[], Tensor] | None = None
-    """Gives the logs of all standard deviations."""
+    """Gives the logs of all standard deviations, in the shape of `loc`; a view of fewer numbers will do."""
     std: Callable[[], Tensor] | None = None
-    """Gives the standard deviations, where these are what the posterior has."""
+    """Gives the standard deviations in that shape, where these are what the posterior has."""
     factors: tuple[Tensor, Tensor] | None = None
     """`log u` (fan_in, k) and `log v` (out, k) of standard deviations `v u^T`."""
     mask: Tensor | None = None

@@ -84,4 +84,5 @@ def _given(q: object, context: Context) -> tuple[Collection, NormalPrior]:
 
 
 def _log_std(facts: Facts) -> Tensor:
-    return facts.log_std() if facts.log_std is not None else torch.log(facts.std())  # pyright: ignore
+    logs = facts.log_std() if facts.log_std is not None else torch.log(facts.std())  # pyright: ignore
+    return logs.contiguous()  # a posterior may expand fewer scales
