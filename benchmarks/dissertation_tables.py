@@ -17,8 +17,8 @@ from harness import as_dicts, pace, run
 from torch import nn
 
 import bayeslim as bl
+from bayeslim.runtime.timing import allocations, interleaved
 from bayeslim.step_costs import train_step
-from bayeslim.timing import allocations, interleaved
 
 METHODS = {"Dense": None, "Molchanov": "molchanov", "Graves": "graves", "Kingma": "kingma"}
 OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from bayeslim.machine import machine
-from bayeslim.timing import Timing
+from bayeslim.runtime.timing import Timing
 from bayeslim_papers.record import write_record
 
 LENET = [784, 300, 100, 10]

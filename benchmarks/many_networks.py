@@ -12,8 +12,8 @@ import torch
 from harness import LENET, as_dicts, pace, run
 
 import bayeslim as bl
-from bayeslim.randomness import seeded
-from bayeslim.timing import interleaved
+from bayeslim.runtime.seeds import seeded
+from bayeslim.runtime.timing import interleaved
 from bayeslim.training.stack import Objective, StackStepper
 
 BATCH = 100

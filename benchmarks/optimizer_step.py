@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.optim import SGHMC, SGLD, CVAdam
-from bayeslim.timing import interleaved
+from bayeslim.runtime.timing import interleaved
 
 NETWORKS = {"lenet-300-100": LENET, "ten million": [784, 2400, 2400, 1000]}
 COUNT = 60_000

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bayeslim import models
+from bayeslim.runtime.timing import interleaved
 from bayeslim.step_costs import NUM_DATA, as_record, costs_of, networks, train_step
-from bayeslim.timing import interleaved
 
 OURS = ["deterministic", "graves", "graves, local_reparam", "ard"]
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.export.moments import MomentsNetwork
-from bayeslim.timing import interleaved
+from bayeslim.runtime.timing import interleaved
 from bayeslim.training.replay import Replayed
 
 METHODS = ("graves", "ard")

@@ -15,7 +15,7 @@ import torch
 from harness import LENET, as_dicts, pace, run
 from torch import Tensor
 
-from bayeslim.timing import interleaved
+from bayeslim.runtime.timing import interleaved
 
 LAYERS = [(LENET[0], LENET[1]), (LENET[1], LENET[2]), (1024, 1024)]
 BATCH = 256

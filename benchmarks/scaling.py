@@ -16,8 +16,8 @@ import torch
 from harness import LENET, pace, run
 from predict import passes, predicting
 
+from bayeslim.runtime.timing import interleaved
 from bayeslim.step_costs import networks, train_step
-from bayeslim.timing import interleaved
 
 METHODS = ["deterministic", "graves", "graves, local_reparam", "vdp"]
 SWEEPS: dict[str, list[int]] = {

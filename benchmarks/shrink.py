@@ -22,7 +22,7 @@ from torch import Tensor, nn
 import bayeslim as bl
 from bayeslim.export import load_slim, save_slim
 from bayeslim.pruning import MAGNITUDE, compact, footprint, prune_, random_like, sparsify_, sparsity
-from bayeslim.timing import interleaved
+from bayeslim.runtime.timing import interleaved
 
 Data = tuple[Tensor, Tensor]
 

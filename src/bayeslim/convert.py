@@ -13,10 +13,10 @@ from bayeslim.checks.networks import check_network
 from bayeslim.conversion_report import refuse_lazy, warn_of_passed_by
 from bayeslim.converters import CONVERTERS, kind_of
 from bayeslim.estimators import local_reparam
-from bayeslim.inference_mode import making_normal_tensors
 from bayeslim.posteriors.base import Posterior, PosteriorFactory
 from bayeslim.posteriors.mean_field import MeanField
 from bayeslim.priors.base import Prior, PriorFactory
+from bayeslim.runtime.modes import making_normal_tensors
 from bayeslim.surgery import nested_tensors_, replaced, sources, topmost, with_hooks
 
 __all__ = ["CONVERTERS", "bayesianize_"]

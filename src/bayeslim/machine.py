@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from bayeslim.kernels.onednn import processor, product_by_onednn
-from bayeslim.timing import interleaved
+from bayeslim.runtime.timing import interleaved
 
 __all__ = ["machine", "speeds"]
 

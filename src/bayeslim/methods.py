@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from bayeslim import estimators, models
 from bayeslim.convert import bayesianize_
-from bayeslim.inference_mode import making_normal_tensors
 from bayeslim.layers.initial import he_normal
 from bayeslim.models.mlp import Activation
 from bayeslim.posteriors import KTied, MeanField, Multiplicative, PosteriorFactory, fan_in_mean_field
 from bayeslim.priors import ARD, GammaARD, LogUniform, Normal, Prior, ScaleMixture
+from bayeslim.runtime.modes import making_normal_tensors
 
 __all__ = ["METHODS", "Method", "mlp"]
 

@@ -16,7 +16,7 @@ from bayeslim.data.image_inputs import ImageInputs
 from bayeslim.data.preprocessing import Inputs, Preprocessing
 from bayeslim.data.text_inputs import TextInputs
 from bayeslim.likelihoods.base import Likelihood
-from bayeslim.randomness import seeded
+from bayeslim.runtime.seeds import seeded
 from bayeslim.train_config import TrainConfig
 
 __all__ = ["MODELS", "build_network", "likelihood_for", "resolved_device"]

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from bayeslim.architecture import build, build_likelihood, describe, describe_likelihood
 from bayeslim.checks.networks import check_network
 from bayeslim.divergence import is_sharded
-from bayeslim.inference_mode import making_normal_tensors
 from bayeslim.likelihoods.base import Likelihood, remember_likelihood_, remembered_likelihood
 from bayeslim.parts import describe_heads, describe_parts, take_heads_, take_parts_, tied_names, undone_on_error
+from bayeslim.runtime.modes import making_normal_tensors
 from bayeslim.storage import named_file, read_tensors, write_tensors
 
 __all__ = [

@@ -15,8 +15,8 @@ from bayeslim.estimators import flipout, local_reparam
 from bayeslim.kernels import linear
 from bayeslim.likelihoods import Categorical
 from bayeslim.optim.param_groups import merged, param_groups
-from bayeslim.randomness import seeded
-from bayeslim.timing import Timing, interleaved, peak_memory
+from bayeslim.runtime.seeds import seeded
+from bayeslim.runtime.timing import Timing, interleaved, peak_memory
 from bayeslim.training.step import Stepper
 
 __all__ = [

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from bayeslim.likelihoods.base import Likelihood
-from bayeslim.randomness import derived_seed
+from bayeslim.runtime.seeds import derived_seed
 from bayeslim.training.checkpoint import RunState, checkpoint_file, load_checkpoint_, save_checkpoint
 
 __all__ = ["PRECISIONS", "Say", "Trained", "check_precision", "epochs_left", "resumed_", "silent"]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import bayeslim as bl
 from bayeslim.analysis import infidelity, saliency, sensitivity_max
 from bayeslim.posteriors import MeanField
-from bayeslim.randomness import seeded
+from bayeslim.runtime.seeds import seeded
 
 
 def network(scale: float = 0.4) -> nn.Sequential:

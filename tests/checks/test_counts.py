@@ -15,7 +15,7 @@ import bayeslim as bl
 from bayeslim.checks.counts import check_counts, check_num_data, plain_integer
 from bayeslim.export import sample_networks
 from bayeslim.optim import SGHMC, SGLD, CVAdam
-from bayeslim.randomness import check_seed
+from bayeslim.runtime.seeds import check_seed
 from bayeslim.training.batches import make_batches
 
 INTEGERS = pytest.mark.parametrize("kind", [int, np.int64, np.uint8, torch.tensor])

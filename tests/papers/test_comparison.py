@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from bayeslim.timing import Timing
+from bayeslim.runtime.timing import Timing
 from bayeslim_papers.comparison import Config, judge, methods
 from bayeslim_papers.comparison import command as comparison
 from bayeslim_papers.comparison.methods import METHODS, Outcome

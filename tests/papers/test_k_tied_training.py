@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import bayeslim as bl
-from bayeslim.randomness import derived_seed
+from bayeslim.runtime.seeds import derived_seed
 from bayeslim.schedules import constant, staircase
 from bayeslim_papers import training
 from bayeslim_papers.k_tied.part import made_images

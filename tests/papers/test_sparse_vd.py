@@ -19,7 +19,7 @@ import bayeslim as bl
 from bayeslim.estimators import clipped_reparam
 from bayeslim.priors import ARD, GammaARD, LogUniform, Prior
 from bayeslim.pruning.prune import bayes_layers
-from bayeslim.randomness import seeded
+from bayeslim.runtime.seeds import seeded
 from bayeslim.schedules import Progress
 from bayeslim.training.stack import Objective, Stack
 from bayeslim_papers.sparse_vd import command as sparse_vd

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import bayeslim as bl
-from bayeslim.evaluation_mode import evaluation_mode
+from bayeslim.runtime.modes import evaluation_mode
 
 X = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(7) % 2

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import bayeslim as bl
-from bayeslim.randomness import derived_seed
 from bayeslim.runs import Run
+from bayeslim.runtime.seeds import derived_seed
 from system import parallel_runs
 from system.launching import ENVIRONMENT, TORCHRUN, launched
 from training.problems import blobs, distance, equal, small

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.divergence import is_sharded
-from bayeslim.randomness import derived_seed
+from bayeslim.runtime.seeds import derived_seed
 from bayeslim.training.sharding import full_state, shard_, unsharded
 from system import sharded_runs
 from system.launching import ENVIRONMENT, TORCHRUN, launched

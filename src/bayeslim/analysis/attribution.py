@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from bayeslim.checks.networks import check_network
 from bayeslim.estimators import mean_only, moments
-from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.gaussian import Gaussian
 from bayeslim.predictive.inputs import as_tensor, device_of, float_type_of, one_tensor, refusal
-from bayeslim.randomness import seeded
+from bayeslim.runtime.modes import evaluation_mode
+from bayeslim.runtime.seeds import seeded
 from bayeslim.using import using
 
 __all__ = ["infidelity", "saliency", "sensitivity_max"]

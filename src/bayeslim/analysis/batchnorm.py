@@ -11,8 +11,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayeslim.checks.networks import check_network
 from bayeslim.estimators import mean_only
-from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.predictive.inputs import Inputs, input_batches
+from bayeslim.runtime.modes import evaluation_mode
 from bayeslim.using import using
 
 __all__ = ["refresh_batchnorm_"]

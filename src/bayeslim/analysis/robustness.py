@@ -18,7 +18,7 @@ from bayeslim.predictive.inputs import as_tensor
 from bayeslim.predictive.sample import Method, predict
 from bayeslim.pruning.criteria import MAGNITUDE
 from bayeslim.pruning.prune import bayes_layers, prune_
-from bayeslim.randomness import check_seed, derived_seed
+from bayeslim.runtime.seeds import check_seed, derived_seed
 from bayeslim.surgery import copied
 
 __all__ = ["SNRS", "MagnitudePoint", "NoisePoint", "add_noise", "magnitude_curve", "noise_sweep", "spearman"]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bayeslim.likelihoods import Gaussian
 from bayeslim.likelihoods.base import remember_likelihood_, remembered_likelihood
 from bayeslim.predictive.snapshots import Snapshots
-from bayeslim.randomness import derived_seed, seeded
+from bayeslim.runtime.seeds import derived_seed, seeded
 
 __all__ = ["deep_ensemble"]
 

@@ -9,7 +9,7 @@ from bayeslim.checks.networks import check_network
 from bayeslim.likelihoods import Categorical, Gaussian
 from bayeslim.likelihoods.base import remember_likelihood_
 from bayeslim.predictive.snapshots import Snapshots
-from bayeslim.randomness import seeded
+from bayeslim.runtime.seeds import seeded
 from bayeslim.surgery import copied
 
 __all__ = ["laplace"]

@@ -8,7 +8,7 @@ from torch.func import functional_call
 from bayeslim.checks.networks import check_network
 from bayeslim.likelihoods.base import Likelihood, remember_likelihood_
 from bayeslim.predictive.snapshots import Snapshots
-from bayeslim.randomness import seeded
+from bayeslim.runtime.seeds import seeded
 
 __all__ = ["nuts"]
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bayeslim.optim.groups import prunable_layers
-from bayeslim.randomness import check_seed
+from bayeslim.runtime.seeds import check_seed
 
 __all__ = ["SparseMomentum"]
 

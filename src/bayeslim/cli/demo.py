@@ -19,8 +19,8 @@ from rich.table import Table
 from torch import Tensor, nn
 
 import bayeslim as bl
-from bayeslim.randomness import seeded
 from bayeslim.report import Content, Names, Origin, collect, page, shuffled_features
+from bayeslim.runtime.seeds import seeded
 from bayeslim.storage import write_atomically
 
 __all__ = ["Config", "Result", "main", "run"]

@@ -23,8 +23,8 @@ from bayeslim.cli.prediction_parts import PredictionParts
 from bayeslim.data.image_inputs import image_files
 from bayeslim.named_models import resolved_device
 from bayeslim.predictive import predict
-from bayeslim.randomness import derived_seed
 from bayeslim.runs import Network, Run
+from bayeslim.runtime.seeds import derived_seed
 
 __all__ = ["PredictionJob", "predict_in_workers", "predict_share", "ranks", "total_over_ranks"]
 

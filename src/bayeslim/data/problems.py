@@ -21,7 +21,7 @@ from bayeslim.data.image_inputs import ImageInputs, as_images, class_folders, re
 from bayeslim.data.preprocessing import Preprocessing
 from bayeslim.data.tables import Table, read_arrays, read_table
 from bayeslim.data.target import Target, Task
-from bayeslim.randomness import check_seed
+from bayeslim.runtime.seeds import check_seed
 
 __all__ = ["Problem", "Splits", "from_images", "from_path", "from_table"]
 

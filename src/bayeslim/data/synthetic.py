@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bayeslim.data.tabular import RegressionData
-from bayeslim.randomness import check_seed
+from bayeslim.runtime.seeds import check_seed
 
 
 class Samples(NamedTuple):

@@ -17,7 +17,7 @@ from bayeslim.estimators import kind_of
 from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.posteriors.base import Posterior
-from bayeslim.randomness import seeded
+from bayeslim.runtime.seeds import seeded
 from bayeslim.surgery import copied
 
 __all__ = ["BatchedSamples", "LoopedSamples", "MomentsOfOutputs", "batchable", "sample_networks"]

@@ -11,10 +11,10 @@ from bayeslim.architecture import describe
 from bayeslim.checks.networks import check_network
 from bayeslim.export.coding import Reader, Writer, elements
 from bayeslim.export.plain import mean_network
-from bayeslim.inference_mode import making_normal_tensors
 from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import note_lost_likelihood_
 from bayeslim.parts import describe_parts, take_parts_, undone_on_error
+from bayeslim.runtime.modes import making_normal_tensors
 from bayeslim.saving import assign_, described_network, load_state_, valid_parts
 from bayeslim.storage import named_file, read_tensors, write_tensors
 

@@ -20,7 +20,7 @@ from bayeslim.feature_selection.stack import (
     stacked_mlp,
 )
 from bayeslim.predictive.inputs import as_tensor
-from bayeslim.randomness import seeded
+from bayeslim.runtime.seeds import seeded
 
 __all__ = ["FeatureSelection", "select_features", "selection_errors", "zero_part"]
 

@@ -15,7 +15,7 @@ from bayeslim.models import mlp
 from bayeslim.optim.cv_adam import CVAdam
 from bayeslim.optim.spike_slab import SpikeAndSlab
 from bayeslim.progress_bar import progress_bar
-from bayeslim.randomness import check_seed, seeded
+from bayeslim.runtime.seeds import check_seed, seeded
 from bayeslim.schedules import Progress, cosine_cycles
 from bayeslim.training.replay import Replayed
 

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from bayeslim import layers
 from bayeslim.checks.networks import check_network
 from bayeslim.estimators import mean_only
-from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.full_covariance.activations import activation, softmax
 from bayeslim.full_covariance.joint import JointGaussian
 from bayeslim.full_covariance.layers import Value, Within, average_pool, batch_norm, bayesian, max_pool, plain, reshape
 from bayeslim.gaussian import Mode
 from bayeslim.layers.base import BayesLayer
+from bayeslim.runtime.modes import evaluation_mode
 from bayeslim.using import using
 
 __all__ = ["full_covariance"]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bayeslim.checks.counts import check_num_data
 from bayeslim.kernels.noise import looked_up_normal
-from bayeslim.randomness import check_seed, derived_seed
+from bayeslim.runtime.seeds import check_seed, derived_seed
 
 __all__ = ["Block", "Sampler", "check_gradient", "first_seed", "many"]
 

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from bayeslim.checks.counts import check_counts, check_zero_or_more
-from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
 from bayeslim.predictive.inputs import as_tensor, pair_of
 from bayeslim.predictive.sample import Method, predict
 from bayeslim.predictive.snapshots import Snapshots, network_of
-from bayeslim.randomness import check_seed
+from bayeslim.runtime.modes import evaluation_mode
+from bayeslim.runtime.seeds import check_seed
 
 __all__ = ["Evaluation", "evaluate", "evaluate_in_full"]
 

@@ -23,12 +23,10 @@ from bayeslim.estimators import (
     moments,
     taylor_moments,
 )
-from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.gaussian import Gaussian
 from bayeslim.kernels.noise import normals
 from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
-from bayeslim.memory import keep_freed_memory
 from bayeslim.predictive.draws import replaced
 from bayeslim.predictive.inputs import (
     ONE_INPUT,
@@ -45,7 +43,9 @@ from bayeslim.predictive.passes import TOO_LARGE_AT_ALL, is_too_large
 from bayeslim.predictive.prediction import Prediction, joined
 from bayeslim.predictive.snapshots import Replay, Snapshots, network_of
 from bayeslim.predictive.streaming import StreamingMoments
-from bayeslim.randomness import seeded
+from bayeslim.runtime.freed_memory import keep_freed_memory
+from bayeslim.runtime.modes import evaluation_mode
+from bayeslim.runtime.seeds import seeded
 from bayeslim.using import using
 
 __all__ = ["predict", "predict_batch"]

@@ -19,13 +19,13 @@ from torch.nn.utils.rnn import PackedSequence
 
 from bayeslim.checks.networks import check_network
 from bayeslim.estimators import mean_only
-from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.layers.base import BayesLayer
 from bayeslim.layers.recurrent import GRU, LSTM
 from bayeslim.ops import ConvTransposeOp
 from bayeslim.posteriors.base import Posterior
 from bayeslim.predictive.inputs import as_tensor, device_of, float_type_of
 from bayeslim.pruning.sparse import SparseLinear
+from bayeslim.runtime.modes import evaluation_mode
 from bayeslim.using import using
 
 __all__ = ["Footprint", "compare", "footprint", "table"]

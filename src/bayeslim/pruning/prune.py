@@ -16,7 +16,7 @@ from bayeslim.layers.base import BayesLayer
 from bayeslim.masks import Masked, mask_of, unmasked
 from bayeslim.posteriors.base import Posterior
 from bayeslim.pruning.criteria import LOG_ALPHA, Criterion, check_criterion
-from bayeslim.randomness import check_seed
+from bayeslim.runtime.seeds import check_seed
 from bayeslim.surgery import copied
 
 __all__ = ["bayes_layers", "prune_", "random_like", "set_masks_", "unprune_"]

@@ -14,12 +14,12 @@ from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
 from bayeslim.metrics import auroc, reliability_curve
 from bayeslim.pruning.sparsity import sparsity
-from bayeslim.randomness import derived_seed
 from bayeslim.report.content import Content, Coverage, Draws, Entropies, Names, Observed, Origin, Reliability, Training
 from bayeslim.report.gallery import gallery
 from bayeslim.report.judging import Judged, Subject, as_classes, judge
 from bayeslim.report.planes import MOST_POINTS, band_of, boundary_of
 from bayeslim.report.shrinking import layers_of, pruning_of
+from bayeslim.runtime.seeds import derived_seed
 from bayeslim.training.history import History
 
 __all__ = ["collect", "shuffled_features"]

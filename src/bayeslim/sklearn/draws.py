@@ -12,9 +12,9 @@ from bayeslim.likelihoods.base import likelihood_of
 from bayeslim.predictive import Snapshots
 from bayeslim.predictive.snapshots import HELD_WEIGHTS, Replay
 from bayeslim.pruning.prune import bayes_layers
-from bayeslim.randomness import seeded
+from bayeslim.runtime.seeds import seeded
+from bayeslim.runtime.threads import TURN
 from bayeslim.surgery import copied
-from bayeslim.turns import TURN
 
 __all__ = ["DrawnNetworks", "Draws", "drawn_networks"]
 

@@ -23,7 +23,7 @@ from bayeslim.named_models import resolved_device
 from bayeslim.predictive import Prediction, predict
 from bayeslim.pruning import compact, prune_, prune_curve
 from bayeslim.pruning.prune import bayes_layers
-from bayeslim.randomness import seeded
+from bayeslim.runtime.seeds import seeded
 from bayeslim.sklearn.draws import Draws, drawn_networks
 from bayeslim.sklearn.parameters import check_parameters, check_same_network, network_parameters, widths
 from bayeslim.sklearn.scaling import Scaling

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, RandomSampler, Sampler
 
 from bayeslim.checks.counts import check_counts, check_num_data
-from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.gaussian import Gaussian
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.predictive.inputs import as_tensor, device_of, float_type_of, pair_of, per_example, refusal
-from bayeslim.randomness import seeded
+from bayeslim.runtime.modes import evaluation_mode
+from bayeslim.runtime.seeds import seeded
+from bayeslim.runtime.threads import TURN
 from bayeslim.training.ranks import Ranks
-from bayeslim.turns import TURN
 
 __all__ = ["Batch", "Batches", "make_batches", "single_rows_explained"]
 

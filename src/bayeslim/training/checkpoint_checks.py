@@ -13,7 +13,7 @@ from bayeslim.architecture import ESTIMATORS, LIKELIHOODS, POSTERIORS, PRIORS, d
 from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.masks import unmasked
-from bayeslim.randomness import check_seed
+from bayeslim.runtime.seeds import check_seed
 
 __all__ = ["PER_WEIGHT", "check_facts", "describe_settings", "optimizer_entries", "refuse_differences"]
 

@@ -19,7 +19,6 @@ from bayeslim import schedules
 from bayeslim.checks.counts import check_counts, check_zero_or_more
 from bayeslim.divergence import is_sharded
 from bayeslim.estimators import mean_only
-from bayeslim.inference_mode import check_trainable
 from bayeslim.likelihoods.base import Likelihood, likelihood_of, remember_likelihood_
 from bayeslim.optim.param_groups import merged, param_groups
 from bayeslim.optim.scale_decay import warn_of_decay
@@ -29,7 +28,9 @@ from bayeslim.predictive.inputs import device_of
 from bayeslim.predictive.snapshots import in_run
 from bayeslim.progress_bar import epoch_bar
 from bayeslim.pruning.sparsity import named_sparsity
-from bayeslim.randomness import check_seed, derived_seed, seeded
+from bayeslim.runtime.modes import check_trainable
+from bayeslim.runtime.seeds import check_seed, derived_seed, seeded
+from bayeslim.runtime.threads import TURN
 from bayeslim.schedules import Progress, Schedule
 from bayeslim.training.arguments import (
     EpochHook,
@@ -50,7 +51,6 @@ from bayeslim.training.ranks import join
 from bayeslim.training.settings import run_settings
 from bayeslim.training.sharding import sharded_sparsity, unsharded
 from bayeslim.training.step import Stepper
-from bayeslim.turns import TURN
 from bayeslim.using import using
 
 __all__ = ["fit"]

@@ -17,12 +17,13 @@ from bayeslim import schedules
 from bayeslim.checks.counts import check_counts
 from bayeslim.checks.networks import check_network
 from bayeslim.estimators import mean_only
-from bayeslim.inference_mode import check_trainable
 from bayeslim.likelihoods.base import Likelihood, likelihood_of, remember_likelihood_
 from bayeslim.predictive.inputs import device_of
 from bayeslim.progress_bar import epoch_bar
 from bayeslim.pruning.sparsity import named_sparsity
-from bayeslim.randomness import check_seed, derived_seed, seeded
+from bayeslim.runtime.modes import check_trainable
+from bayeslim.runtime.seeds import check_seed, derived_seed, seeded
+from bayeslim.runtime.threads import TURN
 from bayeslim.schedules import Progress, Schedule, check_value
 from bayeslim.training.arguments import check_pretraining
 from bayeslim.training.batches import make_batches
@@ -31,7 +32,6 @@ from bayeslim.training.history import History
 from bayeslim.training.interrupts import stop_between_steps
 from bayeslim.training.modes import TrainingModes
 from bayeslim.training.stack import Objective, StackStepper, check_alike
-from bayeslim.turns import TURN
 from bayeslim.using import using
 
 __all__ = ["fit_many"]

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from bayeslim.divergence import is_sharded
 from bayeslim.kl import kl as current_kl
 from bayeslim.likelihoods.base import Likelihood
-from bayeslim.memory import keep_freed_memory
 from bayeslim.predictive.inputs import device_of
+from bayeslim.runtime.freed_memory import keep_freed_memory
 from bayeslim.schedules import check_value
 from bayeslim.training.batches import Batch, single_rows_explained
 from bayeslim.training.compiling import compiled

@@ -13,7 +13,7 @@ from typing import Any
 import bayeslim as bl
 from bayeslim.export import save_slim
 from bayeslim.predictive import Snapshots
-from bayeslim.timing import interleaved
+from bayeslim.runtime.timing import interleaved
 from bayeslim_papers.comparison.data import Case, Data, likelihood_for
 from bayeslim_papers.comparison.methods import METHODS, Method, Outcome
 from bayeslim_papers.comparison.training import Config, Job

@@ -18,7 +18,7 @@ from bayeslim.baselines import keep_dropout_, laplace
 from bayeslim.likelihoods import Categorical, Gaussian, likelihood_of, remember_likelihood_
 from bayeslim.predictive import Snapshots
 from bayeslim.predictive.sample import Method as Prediction
-from bayeslim.randomness import derived_seed
+from bayeslim.runtime.seeds import derived_seed
 from bayeslim.training.step import Stepper
 from bayeslim_papers.comparison.data import likelihood_for
 from bayeslim_papers.comparison.training import (

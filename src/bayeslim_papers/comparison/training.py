@@ -16,7 +16,7 @@ from bayeslim.optim import SGHMC, CVAdam
 from bayeslim.optim.sparsity_target import SparsityTarget
 from bayeslim.optim.spike_slab import SpikeAndSlab
 from bayeslim.predictive import Snapshots
-from bayeslim.randomness import derived_seed, seeded
+from bayeslim.runtime.seeds import derived_seed, seeded
 from bayeslim.schedules import Progress, constant_then_linear, cosine_cycles, sampling_epochs, warmup_linear
 from bayeslim.training.many import fit_many
 from bayeslim.training.stack import Objective, StackStepper, check_alike

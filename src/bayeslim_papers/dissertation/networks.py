@@ -34,7 +34,7 @@ from torch import Tensor, nn
 import bayeslim as bl
 from bayeslim.posteriors import Multiplicative
 from bayeslim.pruning import LOG_ALPHA, SIGNAL_TO_NOISE
-from bayeslim.randomness import derived_seed, seeded
+from bayeslim.runtime.seeds import derived_seed, seeded
 from bayeslim.training import History, fit_many
 from bayeslim_papers.dissertation.pruning import accuracies, error_sweep, errors
 from bayeslim_papers.dissertation.start import UnboundedKingma, scatter_

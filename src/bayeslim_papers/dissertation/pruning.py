@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 import bayeslim as bl
-from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.pruning import Criterion, named_sparsity, random_like
-from bayeslim.randomness import seeded
+from bayeslim.runtime.modes import evaluation_mode
+from bayeslim.runtime.seeds import seeded
 
 __all__ = ["accuracies", "error_sweep", "errors"]
 

@@ -25,7 +25,7 @@ from torch import nn
 import bayeslim as bl
 from bayeslim.data import RegressionData
 from bayeslim.likelihoods import Gaussian
-from bayeslim.randomness import seeded
+from bayeslim.runtime.seeds import seeded
 from bayeslim.schedules import Progress
 from bayeslim.training import fit_many
 from bayeslim_papers.dissertation.start import scatter_

@@ -25,7 +25,7 @@ import bayeslim as bl
 from bayeslim.data import TextData
 from bayeslim.priors import LogUniform
 from bayeslim.pruning import LOG_ALPHA
-from bayeslim.randomness import seeded
+from bayeslim.runtime.seeds import seeded
 from bayeslim.training import fit_many
 from bayeslim_papers.dissertation.pruning import accuracies, errors
 

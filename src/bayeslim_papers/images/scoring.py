@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import bayeslim as bl
-from bayeslim.evaluation_mode import evaluation_mode
 from bayeslim.gaussian import Gaussian
-from bayeslim.randomness import seeded
+from bayeslim.runtime.modes import evaluation_mode
+from bayeslim.runtime.seeds import seeded
 from bayeslim_papers.images.training import precise
 
 __all__ = ["Collected", "Predicted", "predicted", "scores"]

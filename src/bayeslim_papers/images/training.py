@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import bayeslim as bl
-from bayeslim.randomness import seeded
+from bayeslim.runtime.seeds import seeded
 from bayeslim.schedules import Progress, Schedule, constant
 from bayeslim.training.checkpoint import RunState
 from bayeslim.training.replay import Replayed

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 import bayeslim as bl
 from bayeslim.analysis import GradientSNR
 from bayeslim.posteriors import KTied, MeanField
-from bayeslim.randomness import derived_seed, seeded
+from bayeslim.runtime.seeds import derived_seed, seeded
 from bayeslim.schedules import Progress
 from bayeslim.training.step import Stepper
 from bayeslim_papers.k_tied.part import Part, Splits, made_images

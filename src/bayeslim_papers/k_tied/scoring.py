@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.analysis import truncate_scales_
-from bayeslim.evaluation_mode import evaluation_mode
-from bayeslim.randomness import seeded
+from bayeslim.runtime.modes import evaluation_mode
+from bayeslim.runtime.seeds import seeded
 
 __all__ = ["CALIBRATION", "METRICS", "Data", "Metrics", "score", "truncated"]
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bayeslim.likelihoods.base import Likelihood
-from bayeslim.randomness import seeded
+from bayeslim.runtime.seeds import seeded
 from bayeslim.schedules import Progress, Schedule
 from bayeslim.training.checkpoint import RunState
 from bayeslim.training.stack import Objective, StackStepper

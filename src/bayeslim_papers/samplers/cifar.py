@@ -31,7 +31,7 @@ from bayeslim.optim import CVAdam
 from bayeslim.optim.groups import prunable_layers
 from bayeslim.optim.sparsity_target import SparsityTarget
 from bayeslim.optim.spike_slab import SpikeAndSlab
-from bayeslim.randomness import seeded
+from bayeslim.runtime.seeds import seeded
 from bayeslim.schedules import Progress, cosine_cycles, sampling_epochs
 from bayeslim_papers.images.command import command
 from bayeslim_papers.images.experiment import ImageExperiment

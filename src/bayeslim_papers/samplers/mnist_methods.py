@@ -19,7 +19,7 @@ from bayeslim.optim.groups import Group
 from bayeslim.optim.sparsity_target import SparsityTarget
 from bayeslim.optim.spike_slab import SpikeAndSlab
 from bayeslim.predictive import Snapshots
-from bayeslim.randomness import seeded
+from bayeslim.runtime.seeds import seeded
 from bayeslim.schedules import Progress, cosine_cycles, sampling_epochs
 
 __all__ = ["METHODS", "Config", "Data", "Outcome"]

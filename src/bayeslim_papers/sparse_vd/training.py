@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import bayeslim as bl
-from bayeslim.randomness import seeded
+from bayeslim.runtime.seeds import seeded
 from bayeslim.schedules import constant_then_linear, warmup_linear
 from bayeslim.storage import read_tensors, write_tensors
 from bayeslim.training import fit_many

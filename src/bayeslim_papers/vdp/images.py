@@ -25,7 +25,7 @@ import bayeslim as bl
 from bayeslim.analysis import SNRS, add_noise
 from bayeslim.posteriors import fan_in_mean_field
 from bayeslim.pruning.criteria import MAGNITUDE
-from bayeslim.randomness import seeded
+from bayeslim.runtime.seeds import seeded
 from bayeslim.schedules import Schedule, cosine_cycles, warmup_linear
 from bayeslim_papers.images.experiment import ImageExperiment
 from bayeslim_papers.images.images import Splits

@@ -39,9 +39,9 @@ from bayeslim.full_covariance import full_covariance
 from bayeslim.gaussian import Gaussian
 from bayeslim.machine import machine
 from bayeslim.posteriors import fan_in_mean_field
-from bayeslim.randomness import seeded
+from bayeslim.runtime.seeds import seeded
+from bayeslim.runtime.timing import interleaved
 from bayeslim.step_costs import costs_of, train_step
-from bayeslim.timing import interleaved
 from bayeslim_papers.arguments import add_seeds, common_parser
 from bayeslim_papers.method_runs import all_runs, merged
 from bayeslim_papers.record import Record, join_files, read_record, write_record

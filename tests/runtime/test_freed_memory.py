@@ -8,7 +8,7 @@ import pytest
 
 FAULTS = """
 import resource, statistics, numpy
-from bayeslim.memory import keep_freed_memory
+from bayeslim.runtime.freed_memory import keep_freed_memory
 {first}
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from bayeslim.randomness import check_seed, derived_seed, seeded
+from bayeslim.runtime.seeds import check_seed, derived_seed, seeded
 
 
 def test_the_same_seed_draws_the_same_and_leaves_no_trace() -> None:

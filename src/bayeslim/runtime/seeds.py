@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from bayeslim.checks.counts import plain_integer
-from bayeslim.turns import TURN
+from bayeslim.runtime.threads import TURN
 
 __all__ = ["check_seed", "derived_seed", "seeded"]
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bayeslim.machine import machine, speeds
-from bayeslim.timing import allocations, interleaved, peak_memory
+from bayeslim.runtime.timing import allocations, interleaved, peak_memory
 
 
 class Clock:

@@ -1,18 +1,42 @@
-"""Networks that are made inside `torch.inference_mode()` and trained outside it."""
+"""Modes of networks and of torch: evaluation for a while, and networks made inside `torch.inference_mode()`."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
 import torch
 from torch import nn
 
-__all__ = ["check_trainable", "making_normal_tensors"]
+from bayeslim.runtime.threads import TURN
+
+__all__ = ["check_trainable", "evaluation_mode", "making_normal_tensors"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Put `model` in evaluation mode inside the block; every module's own mode comes back, also after an exception.
+
+    Threads take turns: one waits until no other is in such a block, of whatever network, or in a training step. So
+    estimators and torch's random state can be switched inside it too.
+
+    Example:
+        >>> with evaluation_mode(model):
+        ...     y = model(x)
+    """
+    with TURN:
+        modes = [(module, module.training) for module in model.modules()]
+        model.eval()
+        try:
+            yield
+        finally:
+            for module, mode in modes:
+                module.training = mode
 
 
 def making_normal_tensors(function: Callable[P, R]) -> Callable[P, R]:

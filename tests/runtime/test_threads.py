@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from bayeslim.randomness import seeded
-from bayeslim.turns import TURN, Turns
+from bayeslim.runtime.seeds import seeded
+from bayeslim.runtime.threads import TURN, Turns
 
 
 def test_a_thread_takes_it_again_and_others_wait_for_the_last_exit() -> None:
