@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from bayeslim.posteriors.base import Posterior, full
 from bayeslim.posteriors.mean_field import MeanField
 from bayeslim.posteriors.multiplicative import Multiplicative
 from bayeslim.priors.base import Prior
+from bayeslim.runtime.swapping import swapped
 
 __all__ = ["is_sharded", "kl_divergence"]
 
@@ -101,18 +102,10 @@ def _over_shards(posterior: Posterior, prior: Prior) -> Tensor:
     return DTensor.from_local(own, first.device_mesh, [Partial()]).full_tensor()
 
 
-@contextmanager
-def _parameters_as(module: nn.Module, change: Callable[[Any], Tensor]) -> Iterator[None]:
+def _parameters_as(module: nn.Module, change: Callable[[Any], Tensor]) -> AbstractContextManager[None]:
     """Put `change` of every parameter in its place for a while."""
-    places: list[tuple[dict[str, Any], str, Any]] = [
-        (part._parameters, name, parameter)
+    return swapped(
+        (part, name, change(parameter))
         for part in module.modules()
         for name, parameter in part.named_parameters(recurse=False)
-    ]
-    try:
-        for parameters, name, parameter in places:
-            parameters[name] = change(parameter)
-        yield
-    finally:
-        for parameters, name, parameter in places:
-            parameters[name] = parameter
+    )

@@ -11,6 +11,7 @@ from torch import nn
 from bayeslim.checks.networks import check_network
 from bayeslim.estimators import check_estimator, check_function
 from bayeslim.layers.base import BayesLayer
+from bayeslim.runtime.swapping import swapped
 
 __all__ = ["using"]
 
@@ -40,11 +41,5 @@ def using(model: nn.Module, estimator: Callable[..., Any]) -> Iterator[nn.Module
     for layer in layers:
         for posterior, _ in layer.posteriors_and_priors():
             check_estimator(estimator, posterior, layer.op)
-    before = [layer.estimator for layer in layers]
-    try:
-        for layer in layers:
-            layer.estimator = estimator
+    with swapped((layer, "estimator", estimator) for layer in layers):
         yield model
-    finally:
-        for layer, own in zip(layers, before, strict=True):
-            layer.estimator = own

@@ -16,7 +16,8 @@ from bayeslim.layers import BayesLayer, Linear
 from bayeslim.likelihoods import Gaussian
 from bayeslim.masks import Masked
 from bayeslim.posteriors import KTied, MatrixNormal, MeanField
-from bayeslim.predictive.draws import Plan, planned, replaced
+from bayeslim.predictive.draws import Plan, planned
+from bayeslim.runtime.swapping import swapped
 from contracts.two_samples import assert_same_moments
 
 MeanField03 = functools.partial(MeanField, scale=0.3)
@@ -182,7 +183,7 @@ def test_a_prediction_works_in_inference_mode() -> None:
 
 def test_replaced_methods_come_back() -> None:
     layer = Linear(3, 2, estimator=bl.weight_sample)
-    with pytest.raises(RuntimeError), replaced([(layer, "estimator", bl.mean_only), (layer.weight, "rsample", print)]):
+    with pytest.raises(RuntimeError), swapped([(layer, "estimator", bl.mean_only), (layer.weight, "rsample", print)]):
         assert layer.estimator is bl.mean_only and layer.weight.rsample is print
         raise RuntimeError
     assert layer.estimator is bl.weight_sample and layer.weight.rsample().shape == (2, 3)

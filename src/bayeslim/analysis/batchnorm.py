@@ -13,6 +13,7 @@ from bayeslim.checks.networks import check_network
 from bayeslim.estimators import mean_only
 from bayeslim.predictive.inputs import Inputs, input_batches
 from bayeslim.runtime.modes import evaluation_mode
+from bayeslim.runtime.swapping import swapped
 from bayeslim.using import using
 
 __all__ = ["refresh_batchnorm_"]
@@ -48,10 +49,10 @@ def refresh_batchnorm_(
     norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     if not norms:
         raise ValueError("`model` has no BatchNorm layer with running statistics: there is nothing to refresh")
-    momenta = [norm.momentum for norm in norms]
+    momenta = [(norm, "momentum", norm.momentum) for norm in norms]
     before = [{name: buffer.clone() for name, buffer in norm.named_buffers()} for norm in norms]
     try:
-        with evaluation_mode(model), using(model, estimator):
+        with evaluation_mode(model), using(model, estimator), swapped(momenta):
             for norm in norms:
                 norm.reset_running_stats()
                 norm.train()
@@ -70,9 +71,6 @@ def refresh_batchnorm_(
                 "larger batches"
             ) from error
         raise
-    finally:
-        for norm, momentum in zip(norms, momenta, strict=True):
-            norm.momentum = momentum
 
 
 def _joined(batches: Iterator[Tensor]) -> Iterator[Tensor]:

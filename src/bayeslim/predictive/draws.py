@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -24,8 +23,9 @@ from bayeslim.predictive.inputs import one_tensor
 from bayeslim.predictive.joint_outputs import JointOutputs, pays
 from bayeslim.predictive.passes import first_that_fits, random_state
 from bayeslim.predictive.vectorised import over_samples
+from bayeslim.runtime.swapping import swapped
 
-__all__ = ["Draw", "Plan", "planned", "realised", "replaced"]
+__all__ = ["Draw", "Plan", "planned", "realised"]
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def _found_out(model: nn.Module, x: Tensor | Gaussian, samples: int, few: bool) 
     layers = [module for module in model.modules() if isinstance(module, BayesLayer)]
     instead = _dependent(model, layers, x[:1])
     if instead:
-        with replaced([(layer, "estimator", weight_sample) for layer in instead]):
+        with swapped([(layer, "estimator", weight_sample) for layer in instead]):
             return replace(_found_out(model, x, samples, few), instead=tuple(instead))
     linear = [layer for layer in layers if layer.estimator is weight_sample and _is_factorised_linear(layer)]
     trial = _tried(model, layers, linear, x if few and linear else x[:1])
@@ -118,22 +118,6 @@ def _found_out(model: nn.Module, x: Tensor | Gaussian, samples: int, few: bool) 
     return Plan([*ahead, *map(_weights, weights)], jointly, trial.vectorises, trial.largest)
 
 
-@contextmanager
-def replaced(methods: list[tuple[nn.Module, str, Callable[..., Any]]]) -> Iterator[None]:
-    """Let modules use other functions as their methods of these names; their own come back at the end."""
-    before = [(module, name, vars(module).get(name)) for module, name, _ in methods]
-    try:
-        for module, name, function in methods:
-            object.__setattr__(module, name, function)  # an instance's attribute goes before its class's method
-        yield
-    finally:
-        for module, name, own in before:
-            if own is None:
-                vars(module).pop(name, None)
-            else:
-                object.__setattr__(module, name, own)
-
-
 def realised(x: Tensor | Gaussian) -> Tensor:
     """The inputs, drawn where they are uncertain."""
     return x.rsample() if isinstance(x, Gaussian) else x
@@ -152,7 +136,7 @@ def _dependent(model: nn.Module, layers: list[BayesLayer], example: Tensor | Gau
         rows[layer] = max(rows[layer], len(x) if x.ndim > 1 else 1)
         return mean_only(weight, op, x, bias)
 
-    with replaced([(layer, "estimator", partial(seen, layer)) for layer in noted]):
+    with swapped([(layer, "estimator", partial(seen, layer)) for layer in noted]):
         model(realised(example))
     return [layer for layer in noted if rows[layer] > 1 or uses[layer.weight] > 1]
 
@@ -205,7 +189,7 @@ def _tried(model: nn.Module, layers: list[BayesLayer], linear: list[BayesLayer],
     noting = [(posterior, "rsample", partial(drawn, posterior)) for posterior in posteriors]
     hook = nn.modules.module.register_module_forward_hook(noted)
     try:
-        with replaced([*noting, *((layer, "estimator", partial(seen, layer)) for layer in linear)]):
+        with swapped([*noting, *((layer, "estimator", partial(seen, layer)) for layer in linear)]):
             _, networks = first_that_fits(tried, [2, 1] if len(x) == 1 else [2], x.device)
     finally:
         hook.remove()

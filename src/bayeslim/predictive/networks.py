@@ -13,13 +13,14 @@ from torch.utils import _pytree as tree
 from bayeslim.estimators import weight_sample
 from bayeslim.gaussian import Gaussian
 from bayeslim.likelihoods.base import Likelihood
-from bayeslim.predictive.draws import planned, realised, replaced
+from bayeslim.predictive.draws import planned, realised
 from bayeslim.predictive.inputs import per_example
 from bayeslim.predictive.joint_outputs import draw_jointly
 from bayeslim.predictive.passes import first_that_fits, halves
 from bayeslim.predictive.prediction import Prediction, joined
 from bayeslim.predictive.streaming import StreamingMoments
 from bayeslim.predictive.vectorised import over_samples
+from bayeslim.runtime.swapping import swapped
 
 __all__ = ["in_blocks", "predict_by_networks", "predict_by_sampling", "together"]
 
@@ -93,11 +94,11 @@ def _predict_as_planned(
 
     def run(block: Tensor | Gaussian, network: list[Tensor]) -> Tensor:
         drawn = zip(plan.ahead, network[1:], strict=True)
-        with replaced([(draw.module, draw.method, partial(_given, value)) for draw, value in drawn]):
+        with swapped([(draw.module, draw.method, partial(_given, value)) for draw, value in drawn]):
             return per_example(model(realised(block)))
 
     chosen = dict.fromkeys(plan.instead, weight_sample) | dict.fromkeys(plan.jointly, draw_jointly)
-    with replaced([(layer, "estimator", estimator) for layer, estimator in chosen.items()]):
+    with swapped([(layer, "estimator", estimator) for layer, estimator in chosen.items()]):
         least = len(x) if plan.draws_outputs else 1
         return predict_by_networks(run, networks(), size, x, likelihood, room, largest=plan.largest, least=least)
 

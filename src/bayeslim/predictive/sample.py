@@ -27,7 +27,6 @@ from bayeslim.gaussian import Gaussian
 from bayeslim.kernels.noise import normals
 from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood, likelihood_of
-from bayeslim.predictive.draws import replaced
 from bayeslim.predictive.inputs import (
     ONE_INPUT,
     Inputs,
@@ -46,6 +45,7 @@ from bayeslim.predictive.streaming import StreamingMoments
 from bayeslim.runtime.freed_memory import keep_freed_memory
 from bayeslim.runtime.modes import evaluation_mode
 from bayeslim.runtime.seeds import seeded
+from bayeslim.runtime.swapping import swapped
 from bayeslim.using import using
 
 __all__ = ["predict", "predict_batch"]
@@ -253,6 +253,5 @@ def _estimating(model: nn.Module, method: Method, estimator: Callable[..., Any] 
     fixed = {"mean": mean_only, "moments": moments, "taylor": taylor_moments}.get(method, estimator)
     with using(model, fixed) if fixed is not None else nullcontext():
         noisy = [m for m in model.modules() if isinstance(m, BayesLayer)] if fixed is None else []
-        swapped = [m for m in noisy if m.estimator in FOR_TRAINING]
-        with replaced([(layer, "estimator", independent_draws) for layer in swapped]):
+        with swapped((m, "estimator", independent_draws) for m in noisy if m.estimator in FOR_TRAINING):
             yield

@@ -12,6 +12,7 @@ from torch import Tensor, fx, nn
 from bayeslim import layers
 from bayeslim.pruning.containers import traceable_forward
 from bayeslim.pruning.linear_map import BAYESIAN, PLAIN
+from bayeslim.runtime.swapping import swapped
 from bayeslim.select import Select
 
 __all__ = ["attributes_read", "parameters_read", "shapes_of", "tied_modules", "traced"]
@@ -116,24 +117,22 @@ def attributes_read(root: nn.Module) -> Iterator[dict[nn.Module, set[str]]]:
     A network may ask a layer for its `in_features` or its weight, which a `Select` in front of it would hide.
     """
     layers_of = [module for module in root.modules() if type(module) in (*BAYESIAN, *PLAIN)]
-    kinds = [type(module) for module in layers_of]
     read: dict[nn.Module, set[str]] = {module: set() for module in layers_of}
     common = set(dir(nn.Module)) | {"training"}
-    for module, kind in zip(layers_of, kinds, strict=True):
+
+    def noting(module: nn.Module) -> type[nn.Module]:
+        kind = type(module)
         sizes = {name: getattr(module, name) for name in SIZES if hasattr(module, name)}
 
-        def look_up(self: Any, name: str, kind: Any = kind, sizes: Any = sizes) -> Any:
+        def look_up(self: Any, name: str) -> Any:
             if not name.startswith("_") and name not in common:
                 read[self].add(name)
             return sizes[name] if name in sizes else kind.__getattribute__(self, name)
 
-        names = {"__getattribute__": look_up, "__module__": kind.__module__}
-        module.__class__ = type(kind.__name__, (kind,), names)
-    try:
+        return type(kind.__name__, (kind,), {"__getattribute__": look_up, "__module__": kind.__module__})
+
+    with swapped((module, "__class__", noting(module)) for module in layers_of):
         yield read
-    finally:
-        for module, kind in zip(layers_of, kinds, strict=True):
-            module.__class__ = kind
 
 
 def parameters_read(root: nn.Module, graph: fx.Graph) -> set[nn.Module]:

@@ -10,6 +10,7 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch import nn
 
+from bayeslim.runtime.swapping import swapped
 from bayeslim.runtime.threads import TURN
 
 __all__ = ["check_trainable", "evaluation_mode", "making_normal_tensors"]
@@ -29,14 +30,9 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
         >>> with evaluation_mode(model):
         ...     y = model(x)
     """
-    with TURN:
-        modes = [(module, module.training) for module in model.modules()]
+    with TURN, swapped((module, "training", module.training) for module in model.modules()):
         model.eval()
-        try:
-            yield
-        finally:
-            for module, mode in modes:
-                module.training = mode
+        yield
 
 
 def making_normal_tensors(function: Callable[P, R]) -> Callable[P, R]:
