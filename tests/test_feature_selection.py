@@ -225,7 +225,7 @@ X, Y = torch.randn(30, 4), torch.randn(30)
         ({"y": torch.full((30,), 2.0)}, "`y` is 2 in all rows"),
         ({"task": "binary"}, "`y` must be 0 or 1 if `task` is 'binary'"),
         ({"task": "ranking"}, "`task` must be one of 'regression', 'binary', got 'ranking'"),
-        ({"restarts": 0}, "`restarts` must be at least 1, got 0"),
+        ({"restarts": 0}, "`restarts` must be a positive integer, got 0"),
         ({"validation": 0.6}, "`validation` must lie in \\(0, 0.5\\], got 0.6"),
         ({"truth": [4]}, "`truth` must hold columns from 0 to 3, got \\[4\\]"),
         ({"hidden": (0,)}, "`sizes` must be at least two positive integers"),

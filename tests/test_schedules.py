@@ -163,7 +163,7 @@ def test_sampling_epochs_are_those_before_a_restart(
         (lambda: sampling_epochs(1, 0), "`cycles` and `per_cycle` must be at least 1, got 1 and 0"),
         (lambda: warmup_linear(-1, 2), "`warmup` and `ramp` must not be negative, got -1 and 2"),
         (lambda: warmup_linear(1, -2), "`warmup` and `ramp` must not be negative"),
-        (lambda: linear(-1), "`warmup` must not be negative, got -1"),
+        (lambda: linear(-1), "`warmup` must be finite and not negative, got -1"),
         (lambda: staircase(0.0), "`rate` must be positive"),
         (lambda: staircase(1e-5, every=0), "`every` at least 1"),
         (lambda: constant_then_linear(1.0), r"`hold` must lie in \[0, 1\), got 1.0: pass e.g. 0.5"),

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bayeslim import estimators, models
+from bayeslim.checks.numbers import check_number
 from bayeslim.convert import bayesianize_
 from bayeslim.layers.initial import he_normal
 from bayeslim.models.mlp import Activation
@@ -127,8 +128,7 @@ def _with_scale(build: PosteriorFactory, log_variance: float) -> PosteriorFactor
             "`init_log_variance` does not apply to the Multiplicative posterior, whose variance is "
             "alpha * mean^2: pass posterior=functools.partial(Multiplicative, alpha=0.1, max_alpha=1.0)"
         )
-    if not -80 <= log_variance <= 20:
-        raise ValueError(f"`init_log_variance` must lie in [-80, 20], got {log_variance}: pass e.g. -10")
+    check_number("init_log_variance", log_variance, "[-80, 20]", "pass e.g. -10")
     return functools.partial(build, scale=math.exp(0.5 * log_variance))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayeslim.checks.numbers import check_number
 from bayeslim.posteriors.base import full
 from bayeslim.posteriors.mean_field import MeanField
 from bayeslim.priors.normal import Normal
@@ -28,8 +29,7 @@ def moped(delta: float = 0.1, prior_std: float | None = None) -> dict[str, Any]:
     Example:
         >>> bayesianize_(trained, **moped(delta=0.1))
     """
-    if not 0 < delta < float("inf"):
-        raise ValueError(f"`delta` must be positive, got {delta}: pass e.g. 0.1")
+    check_number("delta", delta, "(0, inf)", "pass e.g. 0.1")
     return {
         "posterior": functools.partial(_proportional, delta=delta),
         "prior": functools.partial(_centred, std=1.0 if prior_std is None else prior_std),

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bayeslim.checks.numbers import check_number
+
 __all__ = [
     "Progress",
     "Schedule",
@@ -135,8 +137,7 @@ def linear(warmup: int = 0, final: float = 1.0) -> Schedule:
         >>> linear()(Progress(step=4, steps_per_epoch=1, epochs=10))
         0.5
     """
-    if warmup < 0:
-        raise ValueError(f"`warmup` must not be negative, got {warmup}")
+    check_number("warmup", warmup, "[0, inf)", "pass e.g. 5")
 
     def value(progress: Progress) -> float:
         span = max(1, progress.epochs - warmup)
@@ -173,8 +174,7 @@ def constant_then_linear(hold: float = 0.5) -> Schedule:
         >>> constant_then_linear(0.5)(Progress(step=75, steps_per_epoch=1, epochs=100))
         0.5
     """
-    if not 0 <= hold < 1:
-        raise ValueError(f"`hold` must lie in [0, 1), got {hold}: pass e.g. 0.5")
+    check_number("hold", hold, "[0, 1)", "pass e.g. 0.5")
     return lambda progress: min(1.0, (1 - progress.fraction) / (1 - hold))
 
 

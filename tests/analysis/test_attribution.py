@@ -186,7 +186,7 @@ def test_errors(monkeypatch: pytest.MonkeyPatch) -> None:
         saliency(nn.LSTM(5, 3).double(), x)
     with pytest.raises(ValueError, match="`radius` must be positive, got 0"):
         infidelity(model, x, radius=0)
-    with pytest.raises(ValueError, match="`draws` must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="`draws` must be a positive integer, got 0"):
         sensitivity_max(model, x, draws=0)
     with pytest.raises(ValueError, match=r"outputs \(N, classes\), got shape \(6, 3, 1\)"):
         saliency(nn.Sequential(model, nn.Unflatten(1, (3, 1))), x)

@@ -241,12 +241,12 @@ def test_vanishing_scales_can_be_tied() -> None:
 def test_other_posteriors_and_bad_arguments() -> None:
     model = network()
     for rank in (0, -1):
-        with pytest.raises(ValueError, match=rf"`rank` must be at least 1, got {rank}"):
+        with pytest.raises(ValueError, match=rf"`rank` must be a positive integer, got {rank}"):
             truncate_scales_(model, rank)
-        with pytest.raises(ValueError, match=rf"`k` must be at least 1, got {rank}"):
+        with pytest.raises(ValueError, match=rf"`k` must be a positive integer, got {rank}"):
             tie_scales_(copy.deepcopy(model), rank)
     for floor in (-1.0, float("inf"), float("nan")):
-        with pytest.raises(ValueError, match="`floor` must not be negative"):
+        with pytest.raises(ValueError, match="`floor` must be finite and not negative"):
             truncate_scales_(model, 1, floor)
     other = bl.bayesianize_(nn.Linear(3, 3), posterior=MatrixNormal)
     for change in (truncate_scales_, tie_scales_):

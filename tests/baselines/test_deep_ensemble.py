@@ -57,5 +57,5 @@ def test_the_seed_repeats_it() -> None:
 
 
 def test_no_members() -> None:
-    with pytest.raises(ValueError, match=r"`members` must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"`members` must be a positive integer, got 0"):
         deep_ensemble(build, train, members=0)

@@ -64,8 +64,8 @@ def test_the_seed_repeats_it() -> None:
     "options, message",
     [
         ({"prior_std": 0.0}, "`prior_std` must be positive, got 0.0"),
-        ({"samples": 0}, "`samples` and `warmup` must be at least 1, got 0 and 500"),
-        ({"warmup": 0}, "`samples` and `warmup` must be at least 1, got 1000 and 0"),
+        ({"samples": 0}, "`samples` must be a positive integer, got 0"),
+        ({"warmup": 0}, "`warmup` must be a positive integer, got 0"),
         ({"likelihood": bl.likelihoods.Gaussian(1.0, learn_noise=True)}, "has parameters to learn"),
     ],
 )

@@ -104,7 +104,7 @@ def test_refusals() -> None:
         SparseMomentum(network(), density=1.0, epochs=3)
     with pytest.raises(ValueError, match=r"`prune_rate` must lie in \(0, 1\), got 0.0"):
         SparseMomentum(network(), density=0.5, epochs=3, prune_rate=0.0)
-    with pytest.raises(ValueError, match=r"`epochs` must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"`epochs` must be a positive integer, got 0"):
         SparseMomentum(network(), density=0.5, epochs=0)
     with pytest.raises(ValueError, match=r"there is no momentum: `attach` an optimiser"):
         SparseMomentum(network(), density=0.5, epochs=3).after_epoch()

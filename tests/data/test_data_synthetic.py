@@ -186,8 +186,8 @@ def test_train_and_test_of_different_seeds_are_independent() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: moons(0), "`n` must be at least 1, got 0"),
-        (lambda: moons(5, noise=-1), "`noise` must be a finite float >= 0, got -1"),
+        (lambda: moons(0), "`n` must be a positive integer, got 0"),
+        (lambda: moons(5, noise=-1), "`noise` must be finite and not negative, got -1"),
         (lambda: moons(5, noise=math.nan), "`noise` must be .* got nan"),
         (lambda: moons(5, seed=-1), "`seed` must be an integer"),
         (lambda: blundell_curve(5, noise=math.inf), "`noise` must be"),

@@ -144,9 +144,9 @@ def test_heteroscedastic_outputs_come_in_pairs() -> None:
 
 def test_noise_that_makes_no_sense_is_refused() -> None:
     for value in (0.0, -1.0, math.inf, math.nan):
-        with pytest.raises(ValueError, match=r"`noise` must be a positive standard deviation, got"):
+        with pytest.raises(ValueError, match=r"`noise` must be positive, got"):
             Gaussian(value)
-        with pytest.raises(ValueError, match=r"`floor` must be a positive variance, got"):
+        with pytest.raises(ValueError, match=r"`floor` must be positive, got"):
             HeteroscedasticGaussian(value)
 
 

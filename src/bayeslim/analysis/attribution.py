@@ -9,7 +9,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from bayeslim.checks.counts import check_counts, check_zero_or_more
 from bayeslim.checks.networks import check_network
+from bayeslim.checks.numbers import check_number
 from bayeslim.estimators import mean_only, moments
 from bayeslim.gaussian import Gaussian
 from bayeslim.predictive.inputs import as_tensor, device_of, float_type_of, one_tensor, refusal
@@ -102,7 +104,8 @@ def infidelity(
     Example:
         >>> infidelity(model, images, method="moments").mean()
     """
-    _check_draws(radius, draws)
+    check_number("radius", radius, "(0, inf)", "pass e.g. 0.02")
+    (draws,) = check_counts(draws=draws)
     with _explaining(model, x, method, target, seed) as (forward, x, classes):
         from captum.metrics import infidelity as captum_infidelity
 
@@ -150,7 +153,8 @@ def sensitivity_max(
     Example:
         >>> sensitivity_max(model, images).mean()
     """
-    _check_draws(radius, draws)
+    check_number("radius", radius, "(0, inf)", "pass e.g. 0.02")
+    (draws,) = check_counts(draws=draws)
     with _explaining(model, x, method, target, seed) as (forward, x, classes):
         from captum.metrics import sensitivity_max as captum_sensitivity
 
@@ -229,10 +233,8 @@ def _gradient(forward: Forward, x: Tensor, classes: Tensor, smooth: int, noise: 
     """Signed saliency, averaged over noise where asked for."""
     from captum.attr import NoiseTunnel, Saliency
 
-    if smooth < 0:
-        raise ValueError(f"`smooth` must not be negative, got {smooth}: 0 takes the plain gradient")
-    if not 0 <= noise < float("inf"):
-        raise ValueError(f"`noise` must be finite and not negative, got {noise}: pass e.g. 0.1")
+    smooth = check_zero_or_more("smooth", smooth, "0 takes the plain gradient")
+    check_number("noise", noise, "[0, inf)", "pass e.g. 0.1")
     inputs = x.detach().clone().requires_grad_()  # captum warns about inputs that need no gradient
     method = Saliency(forward)
     if not smooth:
@@ -250,10 +252,3 @@ def _draw_options(x: Tensor, draws: int) -> dict[str, Any]:
 
 def _draws_at_once(x: Tensor, draws: int) -> int:
     return max(1, min(draws, ROWS_AT_ONCE // len(x)))
-
-
-def _check_draws(radius: float, draws: int) -> None:
-    if not 0 < radius < float("inf"):
-        raise ValueError(f"`radius` must be positive, got {radius}: pass e.g. 0.02")
-    if draws < 1:
-        raise ValueError(f"`draws` must be at least 1, got {draws}: pass e.g. 10")

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from bayeslim.checks.counts import check_counts
 from bayeslim.checks.networks import check_network
+from bayeslim.checks.numbers import check_number
 from bayeslim.layers.base import BayesLayer
 from bayeslim.posteriors.k_tied import KTied
 from bayeslim.posteriors.mean_field import MeanField
@@ -81,10 +83,8 @@ def truncate_scales_(model: nn.Module, rank: int, floor: float = 1e-6) -> None:
     Example:
         >>> truncate_scales_(model, rank=2)
     """
-    if rank < 1:
-        raise ValueError(f"`rank` must be at least 1, got {rank}")
-    if not 0 <= floor < float("inf"):
-        raise ValueError(f"`floor` must not be negative, got {floor}: pass e.g. 1e-6")
+    (rank,) = check_counts(rank=rank)
+    check_number("floor", floor, "[0, inf)", "pass e.g. 1e-6")
     for posterior in _mean_fields(model):
         scale = posterior.variance().sqrt().flatten(1)
         left, values, right = torch.linalg.svd(scale.double(), full_matrices=False)
@@ -131,8 +131,7 @@ def _tied(posterior: MeanField, k: int, iterations: int) -> KTied:
 
 def positive_factors(matrix: Tensor, rank: int, iterations: int) -> tuple[Tensor, Tensor]:
     """Positive `V` (rows, rank) and `U` (columns, rank) with `V U^T` close to a positive `matrix`."""
-    if rank < 1:
-        raise ValueError(f"`k` must be at least 1, got {rank}")
+    check_counts(k=rank)
     left, values, right = torch.linalg.svd(matrix, full_matrices=False)
     tiny = 1e-6 * matrix.mean().sqrt()
     root = values[:rank].sqrt()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from bayeslim.checks.counts import check_counts
 from bayeslim.likelihoods import Gaussian
 from bayeslim.likelihoods.base import remember_likelihood_, remembered_likelihood
 from bayeslim.predictive.snapshots import Snapshots
@@ -42,8 +43,7 @@ def deep_ensemble(
         ...     model, (x, y), likelihood=bl.likelihoods.Gaussian(0.1), epochs=100, seed=seed))
         >>> bl.predict(ensemble, x).std
     """
-    if members < 1:
-        raise ValueError(f"`members` must be at least 1, got {members}: pass e.g. 5")
+    (members,) = check_counts(members=members)
     states: list[dict[str, Tensor]] = []
     noises: list[Tensor] = []
     model, likelihood = nn.Module(), None

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bayeslim.checks.networks import check_network
+from bayeslim.checks.numbers import check_number
 from bayeslim.surgery import replaced, topmost, with_hooks
 
 __all__ = ["MCDropout", "keep_dropout_"]
@@ -41,8 +42,7 @@ class MCDropout(nn.Module):
 
     def __init__(self, p: float = 0.5, function: Callable[..., Tensor] = F.dropout) -> None:
         super().__init__()
-        if not 0 <= p < 1:
-            raise ValueError(f"`p` must lie in [0, 1), got {p}: pass e.g. 0.1")
+        check_number("p", p, "[0, 1)", "pass e.g. 0.1")
         self.p, self.function = float(p), function
 
     def forward(self, x: Tensor) -> Tensor:

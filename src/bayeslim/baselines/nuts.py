@@ -5,7 +5,9 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from bayeslim.checks.counts import check_counts
 from bayeslim.checks.networks import check_network
+from bayeslim.checks.numbers import check_number
 from bayeslim.likelihoods.base import Likelihood, remember_likelihood_
 from bayeslim.predictive.snapshots import Snapshots
 from bayeslim.runtime.seeds import seeded
@@ -52,10 +54,8 @@ def nuts(
         >>> bl.predict(draws, x).interval(0.9)
     """
     check_network(model, "sample")
-    if prior_std <= 0:
-        raise ValueError(f"`prior_std` must be positive, got {prior_std}: pass e.g. 1.0")
-    if samples < 1 or warmup < 1:
-        raise ValueError(f"`samples` and `warmup` must be at least 1, got {samples} and {warmup}")
+    check_number("prior_std", prior_std, "(0, inf)", "pass e.g. 1.0")
+    samples, warmup = check_counts(samples=samples, warmup=warmup)
     if any(parameter.requires_grad for parameter in likelihood.parameters()):
         raise ValueError("`likelihood` has parameters to learn, which NUTS does not draw: state the noise instead")
     try:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bayeslim.checks.counts import check_counts
+from bayeslim.checks.numbers import check_number
 from bayeslim.optim.groups import prunable_layers
 from bayeslim.runtime.seeds import check_seed
 
@@ -43,10 +45,8 @@ class SparseMomentum:
         self, model: nn.Module, *, density: float, epochs: int, prune_rate: float = 0.5, seed: int = 0
     ) -> None:
         for name, value in {"density": density, "prune_rate": prune_rate}.items():
-            if not 0 < value < 1:
-                raise ValueError(f"`{name}` must lie in (0, 1), got {value}: pass e.g. 0.5")
-        if epochs < 1:
-            raise ValueError(f"`epochs` must be at least 1, got {epochs}: pass those of the training")
+            check_number(name, value, "(0, 1)", "pass e.g. 0.5")
+        (epochs,) = check_counts(epochs=epochs)
         self.layers = prunable_layers(model)
         self.epochs, self.prune_rate, self.epoch = epochs, prune_rate, 0
         generator = torch.Generator().manual_seed(check_seed(seed))

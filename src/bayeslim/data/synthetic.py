@@ -6,6 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from bayeslim.checks.counts import check_counts
+from bayeslim.checks.numbers import check_number
 from bayeslim.data.tabular import RegressionData
 from bayeslim.runtime.seeds import check_seed
 
@@ -42,7 +44,7 @@ def moons(n: int, noise: float = 0.1, seed: int = 0, shift: tuple[float, float] 
         (torch.Size([1000, 2]), [500, 500])
     """
     generator = generator_for(n, seed)
-    _check_noise(noise)
+    check_number("noise", noise, "[0, inf)", "pass e.g. 0.1")
     y = (torch.arange(n) >= (n + 1) // 2).long()
     angle = math.pi * torch.rand(n, generator=generator)
     side = 1 - 2 * y
@@ -75,7 +77,7 @@ def dissertation_curve(n: int = 500, train: int = 40, noise: float = 0.02, seed:
         (torch.Size([40, 1]), torch.Size([460, 1]))
     """
     generator = generator_for(n, seed)
-    _check_noise(noise)
+    check_number("noise", noise, "[0, inf)", "pass e.g. 0.1")
     if not 0 < train < n:
         raise ValueError(f"`train` must be between 1 and n - 1 = {n - 1}, got {train}: pass e.g. 40")
     x = torch.linspace(0, 1.4, n)[:, None]
@@ -107,7 +109,7 @@ def blundell_curve(n: int, noise: float = 0.02, seed: int = 0) -> Samples:
         (torch.Size([100, 1]), torch.Size([100, 1]))
     """
     generator = generator_for(n, seed)
-    _check_noise(noise)
+    check_number("noise", noise, "[0, inf)", "pass e.g. 0.1")
     x = 0.5 * torch.rand(n, 1, generator=generator)
     return Samples(x, _curve(x, noise * torch.randn(n, 1, generator=generator)))
 
@@ -119,11 +121,5 @@ def _curve(x: Tensor, e: Tensor) -> Tensor:
 
 def generator_for(n: int, seed: int) -> torch.Generator:
     """A generator that starts from `seed`; a ValueError where that or the number of points makes no sense."""
-    if n < 1:
-        raise ValueError(f"`n` must be at least 1, got {n}: pass the number of points to draw")
+    check_counts(n=n)
     return torch.Generator().manual_seed(check_seed(seed))
-
-
-def _check_noise(noise: float) -> None:
-    if not (noise >= 0 and math.isfinite(noise)):
-        raise ValueError(f"`noise` must be a finite float >= 0, got {noise!r}: pass e.g. 0.1")

@@ -9,6 +9,8 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from bayeslim.checks.counts import check_counts
+from bayeslim.checks.numbers import check_number
 from bayeslim.feature_selection.stack import (
     LOSSES,
     Recipe,
@@ -99,10 +101,8 @@ def select_features(
     given, y = as_tensor("x", x), as_tensor("y", y).double().cpu()
     x, y, scaling = _standardised(given.double().cpu(), y, task)
     rows, inputs = x.shape
-    if not 0 < validation <= 0.5:
-        raise ValueError(f"`validation` must lie in (0, 0.5], got {validation}: pass e.g. 0.1")
-    if restarts < 1:
-        raise ValueError(f"`restarts` must be at least 1, got {restarts}")
+    check_number("validation", validation, "(0, 0.5]", "pass e.g. 0.1")
+    (restarts,) = check_counts(restarts=restarts)
     if truth is not None and not all(0 <= column < inputs for column in truth):
         raise ValueError(f"`truth` must hold columns from 0 to {inputs - 1}, got {list(truth)}")
     held, recipe = max(1, round(validation * rows)), recipe or Recipe()

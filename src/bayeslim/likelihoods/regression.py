@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bayeslim import metrics
+from bayeslim.checks.numbers import check_number
 from bayeslim.gaussian import Gaussian as GaussianOutput
 from bayeslim.likelihoods.base import Conditional, Likelihood, aligned, summed, targets_like_output
 
@@ -67,8 +68,7 @@ class Gaussian(_Regression):
 
     def __init__(self, noise: float = 1.0, learn_noise: bool = False, outputs: int | None = None) -> None:
         super().__init__()
-        if not (0 < noise < math.inf):
-            raise ValueError(f"`noise` must be a positive standard deviation, got {noise}")
+        check_number("noise", noise, "(0, inf)", "it is a standard deviation; pass e.g. 0.1")
         self.learn_noise, self.outputs = learn_noise, outputs
         value = torch.full(() if outputs is None else (outputs,), math.log(noise))
         if learn_noise:
@@ -135,8 +135,7 @@ class HeteroscedasticGaussian(_Regression):
 
     def __init__(self, floor: float = 1e-6) -> None:
         super().__init__()
-        if not (0 < floor < math.inf):
-            raise ValueError(f"`floor` must be a positive variance, got {floor}: pass e.g. 1e-6")
+        check_number("floor", floor, "(0, inf)", "it is a variance; pass e.g. 1e-6")
         self.floor = float(floor)
 
     def split(self, output: Tensor) -> tuple[Tensor, Tensor]:

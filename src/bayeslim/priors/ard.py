@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bayeslim.checks.numbers import check_number
 from bayeslim.kernels import differentiated
 from bayeslim.log_alpha import log_alpha
 from bayeslim.priors.base import Prior, log_variance, of_log_alpha
@@ -65,10 +66,8 @@ class GammaARD(Prior):
 
     def __init__(self, a: float = 0.51, b: float = 1e-8) -> None:
         super().__init__()
-        if not (0.5 < a < math.inf):
-            raise ValueError(f"`a` must be above 0.5, got {a}: pass e.g. 0.51")
-        if not (0 < b < math.inf):
-            raise ValueError(f"`b` must be positive, got {b}: pass e.g. 1e-8")
+        check_number("a", a, "(0.5, inf)", "pass e.g. 0.51")
+        check_number("b", b, "(0, inf)", "pass e.g. 1e-8")
         self.a, self.b = float(a), float(b)
 
     def kl(self, mean: Tensor, variance: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayeslim.checks.numbers import check_number
 from bayeslim.priors.base import Prior, log_variance
 
 __all__ = ["StudentT"]
@@ -40,10 +41,8 @@ class StudentT(Prior):
 
     def __init__(self, nu: float = 2.0, scale: float = 1.0, nodes: int = 40) -> None:
         super().__init__()
-        if not (0 < nu < math.inf):
-            raise ValueError(f"`nu` must be positive, got {nu}: pass e.g. 2.0")
-        if not (0 < scale < math.inf):
-            raise ValueError(f"`scale` must be positive, got {scale}: pass e.g. 1.0")
+        check_number("nu", nu, "(0, inf)", "pass e.g. 2.0")
+        check_number("scale", scale, "(0, inf)", "pass e.g. 1.0")
         if nodes < 2:
             raise ValueError(f"`nodes` must be at least 2, got {nodes}: pass e.g. 40")
         self.nu, self.scale, self.nodes = float(nu), float(scale), nodes

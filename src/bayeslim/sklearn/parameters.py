@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
+from bayeslim.checks.counts import check_counts
+from bayeslim.checks.numbers import check_number
 from bayeslim.named_models import resolved_device
 
 __all__ = ["check_parameters", "check_same_network", "network_parameters", "widths"]
@@ -27,18 +28,11 @@ def check_parameters(estimator: Any) -> None:
     Example:
         >>> check_parameters(BayesianMLPRegressor(max_iter=0))
         Traceback (most recent call last):
-        ValueError: `max_iter` must be a positive integer, got 0
+        ValueError: `max_iter` must be a positive integer, got 0: pass e.g. 1
     """
-    for name in COUNTS:
-        value = getattr(estimator, name)
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-            raise ValueError(f"`{name}` must be a positive integer, got {value!r}")
+    check_counts(**{name: getattr(estimator, name) for name in COUNTS})
     for name, (allowed, example) in RANGES.items():
-        value = getattr(estimator, name)
-        low, high = (float(end) for end in allowed[1:-1].split(","))
-        fits = isinstance(value, Real) and math.isfinite(value) and low <= float(value) <= high
-        if not fits or (value == low and allowed[0] == "(") or (value == high and allowed[-1] == ")"):
-            raise ValueError(f"`{name}` must lie in {allowed}, got {value!r}: pass e.g. {example}")
+        check_number(name, getattr(estimator, name), allowed, f"pass e.g. {example}")
     widths(estimator.hidden_layer_sizes)
     resolved_device(estimator.device, "`device`")
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from bayeslim.checks.counts import plain_integer
 from bayeslim.checks.networks import check_network
+from bayeslim.checks.numbers import check_number
 from bayeslim.optim.injection import Sampler
 from bayeslim.schedules import Progress
 from bayeslim.training.elbo import check_kl_scaling
@@ -54,8 +55,8 @@ def check_objective(kl_scaling: str, clip_norm: float | None, autocast: torch.dt
         autocast: ditto.
     """
     check_kl_scaling(kl_scaling)
-    if clip_norm is not None and not clip_norm > 0:
-        raise ValueError(f"`clip_norm` must be positive, got {clip_norm}: pass e.g. 1.0, or None")
+    if clip_norm is not None:
+        check_number("clip_norm", clip_norm, "(0, inf]", "pass e.g. 1.0, or None")
     if autocast not in (None, torch.bfloat16, torch.float16):
         raise ValueError(f"`autocast` must be torch.bfloat16, torch.float16 or None, got {autocast}")
 

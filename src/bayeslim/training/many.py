@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from bayeslim import schedules
 from bayeslim.checks.counts import check_counts
 from bayeslim.checks.networks import check_network
+from bayeslim.checks.numbers import check_number
 from bayeslim.estimators import mean_only
 from bayeslim.likelihoods.base import Likelihood, likelihood_of, remember_likelihood_
 from bayeslim.predictive.inputs import device_of
@@ -253,6 +254,5 @@ def _each(name: str, value: Any, count: int) -> list[Any]:
 def _numbers(name: str, value: float | Sequence[float], count: int) -> list[float]:
     numbers = [float(number) for number in _each(name, value, count)]
     for number in numbers:
-        if not 0 <= number < math.inf:
-            raise ValueError(f"`{name}` must be finite and not negative, got {number}")
+        check_number(name, number, "[0, inf)", "each network has one")
     return numbers
