@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import math
 import tomllib
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from bayeslim.checks.names import did_you_mean
+from bayeslim.checks.packages import check_installed
 
 __all__ = ["TrainConfig", "kl_epochs", "read_config", "rows_per_step", "to_toml"]
 
@@ -112,8 +112,7 @@ def to_toml(config: TrainConfig) -> bytes:
         >>> print(to_toml(TrainConfig(data="mnist")).decode().splitlines()[0])
         data = "mnist"
     """
-    if importlib.util.find_spec("tomli_w") is None:
-        raise ModuleNotFoundError("settings are written by tomli-w: pip install bayeslim[cli]")
+    check_installed("tomli_w", "settings are written by tomli-w", "cli")
     import tomli_w
 
     values = {field.name: getattr(config, field.name) for field in dataclasses.fields(TrainConfig)}

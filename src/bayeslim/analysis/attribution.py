@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from bayeslim.checks.counts import check_counts, check_zero_or_more
 from bayeslim.checks.networks import check_network
 from bayeslim.checks.numbers import check_number
+from bayeslim.checks.packages import check_installed
 from bayeslim.estimators import mean_only, moments
 from bayeslim.gaussian import Gaussian
 from bayeslim.predictive.inputs import as_tensor, device_of, float_type_of, one_tensor, refusal
@@ -177,10 +178,7 @@ def _explaining(
 ) -> Iterator[tuple[Forward, Tensor, Tensor]]:
     """The mean outputs as a function of tensors, the checked inputs and classes to explain; noise is from `seed`."""
     check_network(model, "explain")
-    try:
-        import captum  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("attributions need captum: pip install bayeslim[explain]") from error
+    check_installed("captum", "attributions need captum", "explain")
     if method not in ("mean", "moments"):
         raise ValueError(f"`method` must be 'mean' or 'moments', got {method!r}")
     x = as_tensor("x", x, float_type_of(model)).to(device_of(model))

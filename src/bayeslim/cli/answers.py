@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import io
 import shutil
 import zipfile
@@ -15,6 +14,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from bayeslim.checks.packages import check_installed
 from bayeslim.data.target import Target
 from bayeslim.predictive.prediction import Prediction
 
@@ -88,8 +88,8 @@ def answer_format(out: Path) -> AnswerFormat:
     """
     if out.suffix not in FORMATS:
         raise ValueError(f"--out {out} has the suffix {out.suffix!r}: choose {', '.join(FORMATS)}")
-    if out.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
-        raise ModuleNotFoundError(f"writing {out.name} needs pyarrow: pip install bayeslim[tables]")
+    if out.suffix == ".parquet":
+        check_installed("pyarrow", f"writing {out.name} needs pyarrow", "tables")
     return FORMATS[out.suffix]
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
+
+from bayeslim.checks.packages import check_installed
 
 __all__ = ["call", "parsed"]
 
@@ -50,8 +51,7 @@ def parsed(kind: Callable[..., T], name: str, args: Sequence[str], default: T | 
         >>> parsed(Train, "train", ["--data", "digits", "--out", "runs/a"]).data
         'digits'
     """
-    if importlib.util.find_spec("tyro") is None:
-        raise ModuleNotFoundError("the command line needs tyro: pip install bayeslim[cli]")
+    check_installed("tyro", "the command line needs tyro", "cli")
     import tyro
 
     options: dict[str, Any] = {} if default is None else {"default": default}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bayeslim.checks.packages import check_installed
 from bayeslim.checks.text import visible
 from bayeslim.data.cells import as_numbers
 from bayeslim.data.tables import Table, feature_names
@@ -163,8 +163,7 @@ def read_image_files(files: Sequence[Path], shape: tuple[int, int, int] | None =
         ModuleNotFoundError: without Pillow.
         ValueError: if a file is not an image.
     """
-    if importlib.util.find_spec("PIL") is None:
-        raise ModuleNotFoundError("reading image files needs Pillow: pip install pillow")
+    check_installed("PIL", "reading image files needs Pillow", "tables")
     from PIL import Image
 
     pixels: list[NDArray[np.uint8]] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 import torch
 
 from bayeslim.checks.names import did_you_mean
+from bayeslim.checks.packages import check_installed
 from bayeslim.data.images import ImageData, cifar10, cifar100, fashion_mnist, mnist
 from bayeslim.data.preprocessing import Preprocessing
 from bayeslim.data.problems import Problem, Splits, from_images, from_path, from_table, split_rows
@@ -28,8 +28,7 @@ IMDB_WORDS, IMDB_LENGTH = 20_000, 100
 
 
 def _digits(seed: int, rows: int | None) -> Problem:
-    if importlib.util.find_spec("sklearn") is None:
-        raise ModuleNotFoundError("the data set digits comes with scikit-learn: pip install bayeslim[sklearn]")
+    check_installed("sklearn", "the data set digits comes with scikit-learn", "sklearn")
     from sklearn.datasets import load_digits
 
     pixels, labels = load_digits(return_X_y=True)

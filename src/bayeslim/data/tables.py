@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import importlib.util
 import re
 import shlex
 from collections import Counter
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bayeslim.checks.packages import check_installed
 from bayeslim.data.numpy_files import reading_arrays
 
 __all__ = [
@@ -257,8 +257,7 @@ def _transposed(names: list[str], rows: list[list[str]]) -> Table:
 
 
 def _parquet_chunks(path: Path, rows: int) -> Iterator[Table]:
-    if importlib.util.find_spec("pyarrow") is None:
-        raise ModuleNotFoundError(f"reading {path.name} needs pyarrow: pip install bayeslim[tables]")
+    check_installed("pyarrow", f"reading {path.name} needs pyarrow", "tables")
     import pyarrow
     import pyarrow.parquet
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import warnings
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from bayeslim.checks.networks import check_network
+from bayeslim.checks.packages import check_installed
 from bayeslim.export.moments import MomentsNetwork
 from bayeslim.export.onnx_check import check_answers
 from bayeslim.export.onnx_copies import free_weights_, repeated
@@ -75,8 +75,7 @@ def export_onnx(
     """
     check_network(model, "export")
     for package in ("onnx", "onnxscript"):
-        if importlib.util.find_spec(package) is None:
-            raise ModuleNotFoundError(f"export_onnx needs {package}: pip install bayeslim[export]")
+        check_installed(package, f"export_onnx needs {package}", "export")
     if moments and samples is not None:
         raise ValueError(f"`moments` needs no samples, got samples={samples}: leave one of the two out")
     plain = mean_network(model)

@@ -10,6 +10,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from bayeslim.analysis.figures.pictures import png_address
+from bayeslim.checks.packages import check_installed
 from bayeslim.checks.text import visible
 from bayeslim.report import words
 from bayeslim.report.content import Content, Pruning
@@ -126,6 +127,7 @@ def _slider_rows(content: Content) -> list[tuple[str, str]]:
 
 @cache
 def _template() -> Any:
+    check_installed("jinja2", "the page of a report needs jinja2", "report")
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(

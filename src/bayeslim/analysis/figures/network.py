@@ -19,7 +19,7 @@ __all__ = ["pruning_bars", "pruning_curve", "scale_maps", "sparsity", "spectra",
 
 CURVES = {
     "loss per example (nats)": ("energy", "nll", "validation_nll"),
-    "information in the weights (KL, nats)": ("kl",),
+    "information (KL, nats)": ("kl",),
     "weight of the KL": ("beta",),
     "learning rate": ("lr",),
 }

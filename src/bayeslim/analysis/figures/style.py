@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bayeslim.analysis.figures.pictures import PALETTE
+from bayeslim.checks.packages import check_installed
 from bayeslim.storage import write_atomically
 
 if TYPE_CHECKING:
@@ -76,8 +76,7 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
     @functools.wraps(draw)
     def with_settings(*args: P.args, **kwargs: P.kwargs) -> Figure:
-        if importlib.util.find_spec("matplotlib") is None:
-            raise ModuleNotFoundError("figures need matplotlib: pip install bayeslim[report]")
+        check_installed("matplotlib", "figures need matplotlib", "report")
         import matplotlib
 
         with matplotlib.rc_context():
