@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -160,16 +160,7 @@ class TableInputs:
 
     def to_json(self) -> dict[str, Any]:
         """What `from_json` needs."""
-        return {
-            "kind": "table",
-            "columns": [
-                {"name": c.name, "mean": c.mean, "std": c.std, "fill": c.fill}
-                if isinstance(c, NumberColumn)
-                else {"name": c.name, "values": list(c.values), "fill": c.fill}
-                for c in self.columns
-            ],
-            "dropped": list(self.dropped),
-        }
+        return {"kind": "table"} | asdict(self)
 
     @staticmethod
     def from_json(facts: dict[str, Any]) -> TableInputs:

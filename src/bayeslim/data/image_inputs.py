@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ class ImageInputs:
 
     def to_json(self) -> dict[str, Any]:
         """What `from_json` needs."""
-        return {"kind": "images", "shape": list(self.shape), "mean": self.mean, "std": self.std, "unit": self.unit}
+        return {"kind": "images"} | asdict(self)
 
     @staticmethod
     def from_json(facts: dict[str, Any]) -> ImageInputs:

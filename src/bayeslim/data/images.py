@@ -1,10 +1,9 @@
 """Image sets for classification: MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100, and any set in idx files."""
 
-import functools
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -135,11 +134,9 @@ def cifar10(
     """
     check_split(split)
     stems = [f"data_batch_{i}" for i in range(1, 6)] if split == "train" else ["test_batch"]
-    paths = []
-    for stem in stems:
-        layouts = [f"cifar-10-batches-bin/{stem}.bin", f"cifar10/cifar-10-batches-bin/{stem}.bin"]
-        paths.append(obtain("cifar10", layouts, CIFAR10_SOURCE, root=root, download=download, progress=progress))
-    return images_from_cifar(paths, CIFAR10_CLASSES)
+    files = [f"cifar-10-batches-bin/{stem}.bin" for stem in stems]
+    found = partial(obtain, "cifar10", source=CIFAR10_SOURCE, root=root, download=download, progress=progress)
+    return images_from_cifar([found([file, f"cifar10/{file}"]) for file in files], CIFAR10_CLASSES)
 
 
 def cifar100(
@@ -193,10 +190,7 @@ def images_from_cifar(paths: Sequence[Path], classes: tuple[str, ...], label_byt
     """
     if not paths:
         raise ValueError("`paths` must name at least one file, got none: pass e.g. test_batch.bin")
-    with ThreadPoolExecutor(min(len(paths), os.cpu_count() or 1)) as pool:
-        parts = list(pool.map(functools.partial(_read_cifar, label_bytes=label_bytes), paths))
-    for path, (_, labels) in zip(paths, parts, strict=True):
-        _check_labels(path, labels, classes)
+    parts = [_read_cifar(path, label_bytes, classes) for path in paths]
     x = torch.empty(sum(len(labels) for _, labels in parts), 3, _SIDE, _SIDE)
     np.concatenate([images for images, _ in parts], out=x.numpy())
     y = torch.from_numpy(np.concatenate([labels for _, labels in parts]).astype(np.int64))
@@ -256,7 +250,7 @@ def _idx_set(
     return data
 
 
-def _read_cifar(path: Path, label_bytes: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+def _read_cifar(path: Path, label_bytes: int, classes: tuple[str, ...]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     record = label_bytes + 3 * _SIDE**2
     raw = read_bounded(path, _MOST_IMAGES * record)
     if not raw or len(raw) % record:
@@ -264,6 +258,7 @@ def _read_cifar(path: Path, label_bytes: int) -> tuple[NDArray[np.uint8], NDArra
             f"`{path}` has {len(raw)} bytes, expected a multiple of {record}: delete it and load the data again"
         )
     records = np.frombuffer(raw, np.uint8).reshape(-1, record)
+    _check_labels(path, records[:, label_bytes - 1], classes)
     return records[:, label_bytes:].reshape(-1, 3, _SIDE, _SIDE), records[:, label_bytes - 1]
 
 

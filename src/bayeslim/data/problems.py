@@ -19,7 +19,7 @@ from bayeslim.data.columns import CategoryColumn, TableInputs
 from bayeslim.data.fetching import file_sha256
 from bayeslim.data.image_inputs import ImageInputs, as_images, class_folders, read_image_files
 from bayeslim.data.preprocessing import Preprocessing
-from bayeslim.data.tables import Table, read_arrays, read_table
+from bayeslim.data.tables import Column, Table, read_arrays, read_table
 from bayeslim.data.target import Target, Task
 from bayeslim.runtime.seeds import check_seed
 
@@ -125,9 +125,7 @@ def from_table(
     inputs_only = Table({name: cells for name, cells in table.columns.items() if name != target})
     if not inputs_only.columns:
         raise ValueError(f"the table has no column besides the target {target!r}: there is nothing to learn from")
-    fitted_target = Target.fitted(target, column, task)
-    if fitted_target.task == "regression":
-        fitted_target = Target.fitted(target, table.take(parts[0]).columns[target], "regression")
+    fitted_target = _fitted_target(target, column, task, parts[0])
     inputs = _with_rows(parts[0], lambda rows: TableInputs.fitted(inputs_only.take(rows), impute))
     preprocessing = Preprocessing(inputs, fitted_target, source)
     pairs = [_with_rows(part, lambda rows: preprocessing.labelled_table(table.take(rows))) for part in parts]
@@ -166,15 +164,21 @@ def from_images(
         test_rows: a given test part; None draws one.
     """
     parts = split_rows(len(images), seed, rows, test_rows)
-    fitted_target = Target.fitted(target, labels, task)
-    if fitted_target.task == "regression":
-        fitted_target = Target.fitted(target, [labels[row] for row in parts[0]], "regression")
+    fitted_target = _fitted_target(target, labels, task, parts[0])
     inputs = ImageInputs.fitted(images[parts[0]], unit)
     targets = [_with_rows(part, lambda rows: fitted_target.encode([labels[row] for row in rows])) for part in parts]
     pairs = [(inputs.encode(images[part]), y) for part, y in zip(parts, targets, strict=True)]
     size = " x ".join(map(str, inputs.shape))
     notes = (_sizes(parts), _task_note(fitted_target, task is not None), f"inputs: images of {size}")
     return Problem(Splits(*pairs), Preprocessing(inputs, fitted_target, source), notes)
+
+
+def _fitted_target(name: str, column: Column, task: Task | None, train: NDArray[np.int64]) -> Target:
+    """The classes of all rows, or the statistics of the training rows."""
+    found = Target.fitted(name, column, task)
+    if found.task == "classes":
+        return found
+    return Target.fitted(name, Table({name: column}).take(train).columns[name], "regression")
 
 
 def split_rows(

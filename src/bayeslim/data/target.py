@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -136,8 +136,7 @@ class Target:
 
     def to_json(self) -> dict[str, Any]:
         """What `from_json` needs."""
-        classes = None if self.classes is None else list(self.classes)
-        return {"name": self.name, "classes": classes, "mean": self.mean, "std": self.std}
+        return asdict(self)
 
     @staticmethod
     def from_json(facts: dict[str, Any]) -> Target:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -75,7 +75,7 @@ class TextInputs:
 
     def to_json(self) -> dict[str, Any]:
         """What `from_json` needs."""
-        return {"kind": "text", "words": list(self.words), "length": self.length}
+        return {"kind": "text"} | asdict(self)
 
     @staticmethod
     def from_json(facts: dict[str, Any]) -> TextInputs:
