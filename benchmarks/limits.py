@@ -8,7 +8,7 @@ Products and passes follow each other, so
 
     seconds = flops / rate of products + bytes / rate of copies,
 
-both rates as measured on the machine at the sizes of the network (`bayeslim.machine.speeds`).
+both rates as measured on the machine at the sizes of the network (`speeds.py`).
 """
 
 import itertools

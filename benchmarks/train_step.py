@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 from harness import LENET, run
+from speeds import speeds
 
-from bayeslim.machine import speeds
 from bayeslim.step_costs import ONE_GRAPH, OUR_PRODUCTS, as_record, step_costs
 
 NETS: dict[str, tuple[list[int], int, torch.dtype | None]] = {

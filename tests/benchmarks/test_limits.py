@@ -71,3 +71,8 @@ def test_every_network_of_the_benchmark_has_a_limit(limits: Any) -> None:
 
     assert set(limits.KIND_OF) == set(networks([4, 2]))
     assert set(limits.KIND_OF.values()) == set(limits.KINDS)
+
+
+def test_speeds_of_this_machine() -> None:
+    rates = import_module("speeds").speeds(32, 32, 32, 1000, rounds=1)
+    assert set(rates) == SPEEDS.keys() and min(rates.values()) > 1e5

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from bayeslim.machine import machine, speeds
+from bayeslim.machine import machine
 from bayeslim.runtime.timing import allocations, interleaved, peak_memory
 
 
@@ -128,9 +128,7 @@ def test_peak_of_a_training_step_is_its_four_tensors() -> None:
     assert 4 * weight_bytes <= size <= 4.01 * weight_bytes
 
 
-def test_the_machine_is_described_and_measured() -> None:
+def test_the_machine_is_described() -> None:
     found = machine()
     assert found["device"] == "cpu" and found["cpu"] and found["threads"] == torch.get_num_threads()
     assert found["versions"]["torch"] == torch.__version__
-    rates = speeds(32, 32, 32, 1000, rounds=1)
-    assert set(rates) == {"flops", "bytes", "normals"} and min(rates.values()) > 1e5
