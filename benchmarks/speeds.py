@@ -44,7 +44,11 @@ def speeds(
     left, right = (torch.randn(shape, device=device, dtype=dtype) for shape in ((rows, columns), (outputs, columns)))
     source, target = (torch.randn(weights, device=device) for _ in range(2))
     found = interleaved(
-        {"flops": lambda: product_by_onednn(left, right, None) if left.device.type == "cpu" else left @ right.T, "bytes": lambda: target.copy_(source), "normals": target.normal_},
+        {
+            "flops": lambda: product_by_onednn(left, right, None) if left.device.type == "cpu" else left @ right.T,
+            "bytes": lambda: target.copy_(source),
+            "normals": target.normal_,
+        },
         rounds=rounds,
         device=device,
     )
