@@ -8,7 +8,6 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "src" / "bayeslim"
 ORDER = [
     "checks",
-    "progress_bar",
     "train_config",
     "runtime",
     "kernels",

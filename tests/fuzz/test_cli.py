@@ -21,8 +21,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bayeslim.cli import COMMANDS, main
-from bayeslim.cli.reproduce import EXPERIMENTS
 from bayeslim.cli.train import Train
+from bayeslim_papers.reproduce import EXPERIMENTS
 from cli.conftest import flowers
 from fuzz.sandbox import Sandbox
 

@@ -56,8 +56,8 @@ def command(
     """
     from bayeslim.cli.prediction_parts import PredictionParts
     from bayeslim.cli.prediction_work import PredictionJob, predict_in_workers, predict_share, ranks, total_over_ranks
-    from bayeslim.progress_bar import progress_bar
     from bayeslim.runs import Run
+    from bayeslim.runtime.progress_bar import progress_bar
 
     if workers < 1:
         raise ValueError(f"--workers must be at least 1, got {workers}")

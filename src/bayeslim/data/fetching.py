@@ -9,7 +9,7 @@ import urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bayeslim.progress_bar import progress_bar
+from bayeslim.runtime.progress_bar import progress_bar
 
 _LIMIT = 1 << 30  # bytes; the largest official file is CIFAR-10's archive, 0.17 GB
 

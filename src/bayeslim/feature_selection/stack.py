@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from bayeslim.models import mlp
 from bayeslim.optim.cv_adam import CVAdam
 from bayeslim.optim.spike_slab import SpikeAndSlab
-from bayeslim.progress_bar import progress_bar
+from bayeslim.runtime.progress_bar import progress_bar
 from bayeslim.runtime.seeds import check_seed, seeded
 from bayeslim.schedules import Progress, cosine_cycles
 from bayeslim.training.replay import Replayed

@@ -26,9 +26,9 @@ from bayeslim.optim.spike_slab import pruner_of
 from bayeslim.predictive.evaluate import evaluate
 from bayeslim.predictive.inputs import device_of
 from bayeslim.predictive.snapshots import in_run
-from bayeslim.progress_bar import epoch_bar
 from bayeslim.pruning.sparsity import named_sparsity
 from bayeslim.runtime.modes import check_trainable
+from bayeslim.runtime.progress_bar import epoch_bar
 from bayeslim.runtime.seeds import check_seed, derived_seed, seeded
 from bayeslim.runtime.threads import TURN
 from bayeslim.schedules import Progress, Schedule

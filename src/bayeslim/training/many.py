@@ -20,9 +20,9 @@ from bayeslim.checks.numbers import check_number
 from bayeslim.estimators import mean_only
 from bayeslim.likelihoods.base import Likelihood, likelihood_of, remember_likelihood_
 from bayeslim.predictive.inputs import device_of
-from bayeslim.progress_bar import epoch_bar
 from bayeslim.pruning.sparsity import named_sparsity
 from bayeslim.runtime.modes import check_trainable
+from bayeslim.runtime.progress_bar import epoch_bar
 from bayeslim.runtime.seeds import check_seed, derived_seed, seeded
 from bayeslim.runtime.threads import TURN
 from bayeslim.schedules import Progress, Schedule, check_value

@@ -1,6 +1,6 @@
 import pytest
 
-from bayeslim.progress_bar import epoch_bar, progress_bar
+from bayeslim.runtime.progress_bar import epoch_bar, progress_bar
 
 
 def test_a_terminal_shows_what_is_done_and_how_far(
