@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any, cast
 
 import torch
 from torch import nn
 
+import bayeslim as bl
 from bayeslim.layers import GRU, Linear, MultiheadAttention
 from bayeslim.surgery import copied, nested_tensors_, replaced, sources, topmost, with_hooks
 
@@ -77,7 +80,18 @@ def test_nested_tensors_come_back_where_they_were() -> None:
             assert not encoder.use_nested_tensor
         nested_tensors_(encoder, allowed=True)
         assert encoder.use_nested_tensor is allowed
-        assert "_packed_padding" not in vars(encoder)
+        assert nested_tensors_(encoder, allowed=True) is None and encoder.use_nested_tensor is allowed
+
+
+def test_copies_of_a_converted_encoder_pack_padding_again() -> None:
+    layer = nn.TransformerEncoderLayer(4, 2, 4, batch_first=True)
+    model = nn.Sequential(nn.TransformerEncoder(layer, 1))
+    attributes = set(vars(model[0]))
+    bl.bayesianize_(model)
+    assert set(vars(model[0])) == attributes
+    for twin in (copied(model), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        plain: Any = bl.collapse_(twin)
+        assert plain[0].use_nested_tensor and not cast(Any, model[0]).use_nested_tensor
 
 
 def test_a_network_that_keeps_activations_can_be_copied() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args
@@ -72,7 +71,6 @@ class Gaussian:
             raise ValueError(f"`mode` must be 'exact' or 'taylor', got {mode!r}")
         if not may_be_followed():
             _check_variance(variance)
-            importlib.import_module("bayeslim.moment_rules")  # fills the table, if nothing has yet
         self.loc, self.variance = mean, variance
         self.mode: Mode = mode
         self.residual: Residual | None = None
@@ -202,7 +200,7 @@ class Gaussian:
     def __getattr__(self, name: str) -> Any:
         """A tensor's method, where its function has a rule: `x.relu()` is `torch.relu(x)`."""
         if not name.startswith("_"):
-            rule = MOMENT_RULES.get(getattr(torch.Tensor, name, None))  # pyright: ignore[reportArgumentType]
+            rule = _found(getattr(torch.Tensor, name, None))
             if rule is not None:
                 return functools.partial(_passed, rule, self)
         raise NoMomentRule(name)
@@ -226,8 +224,14 @@ class Gaussian:
         return _passed(_rule(func), *args, **(kwargs or {}))
 
 
+def _found(func: Any) -> Callable[..., Any] | None:
+    if func not in MOMENT_RULES:
+        from bayeslim import moment_rules as moment_rules  # fills the table, if nothing has yet
+    return MOMENT_RULES.get(func)
+
+
 def _rule(func: Callable[..., Any]) -> Callable[..., Any]:
-    rule = MOMENT_RULES.get(func)
+    rule = _found(func)
     if rule is None:
         raise NoMomentRule(getattr(func, "__name__", repr(func)))
     return rule

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from bayeslim.layers.base import BayesLayer
+from bayeslim.layers.notes import copy_notes_, note_, noted
 
 __all__ = ["copied", "nested_tensors_", "replaced", "sources", "topmost", "with_hooks"]
 
@@ -25,6 +26,8 @@ HOOKS = (
     "_backward_pre_hooks",
     "_is_full_backward_hook",
 )
+PACKS = "packs padded batches"
+"""A note about an encoder: what it did before."""
 
 
 def copied(model: Network) -> Network:
@@ -37,7 +40,10 @@ def copied(model: Network) -> Network:
         >>> twin = copied(model)
     """
     kept = [leaf for module in model.modules() for leaf in tree_leaves(vars(module)) if isinstance(leaf, Tensor)]
-    return copy.deepcopy(model, {id(tensor): tensor.detach().clone() for tensor in kept if not tensor.is_leaf})
+    memo: dict[int, Any] = {id(tensor): tensor.detach().clone() for tensor in kept if not tensor.is_leaf}
+    twin = copy.deepcopy(model, memo)
+    copy_notes_(model, twin, memo)
+    return twin
 
 
 def topmost(model: nn.Module, wanted: Callable[[str, nn.Module], bool]) -> list[tuple[str, nn.Module]]:
@@ -69,11 +75,13 @@ def sources(layer: Any, plain: Any) -> Iterable[tuple[BayesLayer, Tensor, Tensor
 
 def nested_tensors_(encoder: nn.TransformerEncoder, allowed: bool) -> None:
     """Forbid `encoder` to pack padded batches for its fused layers, or let it again where it did before."""
+    before = noted(encoder, PACKS)
     if not allowed:
-        vars(encoder).setdefault("_packed_padding", encoder.use_nested_tensor)
+        note_(encoder, PACKS, encoder.use_nested_tensor if before is None else before)
         encoder.use_nested_tensor = False
-    elif "_packed_padding" in vars(encoder):
-        encoder.use_nested_tensor = vars(encoder).pop("_packed_padding")
+    elif before is not None:
+        note_(encoder, PACKS, None)
+        encoder.use_nested_tensor = before
 
 
 def replaced(model: nn.Module, replacements: Mapping[int, nn.Module]) -> nn.Module:

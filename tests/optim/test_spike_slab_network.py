@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -112,6 +114,31 @@ def test_an_optimiser_knows_its_pruner() -> None:
     assert pruner_of(optimizer) is None
     pruner = SpikeAndSlab(model, optimizer)
     assert pruner_of(optimizer) is pruner
+    seen = weakref.ref(optimizer)
+    del pruner, optimizer
+    gc.collect()
+    assert seen() is None
+
+
+def test_masks_hold_in_steps_that_are_compiled_with_adam() -> None:
+    model = network(0)
+    pruner = SpikeAndSlab(model, group="weight", warm_up=0, hard_threshold=0.02, soft_threshold=0.05)
+    sparsities: list[float] = []
+
+    def hook(*now: Any) -> None:
+        sparsities.append(zeros(model))  # that of the epoch before, after this one's steps
+        pruner.after_epoch(*now)
+
+    bl.fit(
+        model,
+        (X, X[:, :2]),
+        likelihood=bl.likelihoods.Gaussian(0.3),
+        epochs=2,
+        compile=True,
+        optimizer=lambda groups: pruner.attach(torch.optim.Adam(groups, 1e-2)),
+        after_epoch=hook,
+    )
+    assert sparsities[0] == 0 and sparsities[1] > 0.1
 
 
 def zeros(model: nn.Module) -> float:

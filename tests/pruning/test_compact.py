@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 import bayeslim as bl
+from bayeslim.likelihoods.base import remember_likelihood_, remembered_likelihood
 from bayeslim.masks import Masked, mask_of
 from bayeslim.posteriors import KTied, MeanField, Multiplicative
 from bayeslim.pruning.compact import compact
@@ -538,7 +539,7 @@ def test_no_select_inside_a_module_that_torch_reads_the_weights_of() -> None:
 
 def test_a_single_layer_and_its_likelihood() -> None:
     layer = bl.layers.Linear(50, 40)
-    object.__setattr__(layer, "_bayeslim_likelihood", bl.Categorical())
+    remember_likelihood_(layer, bl.Categorical())
     mask = torch.zeros(40, 50)
     mask[:, :3] = 1
     layer.weight = Masked(layer.weight, mask)
@@ -551,13 +552,13 @@ def test_modes_estimators_types_and_likelihood_are_kept() -> None:
     torch.manual_seed(0)
     model = disturb_(bl.bayesianize_(bl.models.vgg_like(width=0.05), estimator=bl.flipout)).double().train()
     model[1].eval()  # pyright: ignore
-    object.__setattr__(model, "_bayeslim_likelihood", bl.Categorical())
+    remember_likelihood_(model, bl.Categorical())
     mask_(model, 0, units=0.1)
     small = compact(model, torch.randn(2, 3, 32, 32).double())
     assert small.training and not small[1].training and all(m.training for m in small[2:])  # pyright: ignore
     assert all(layer.estimator is bl.flipout for layer in bayes_layers(small).values())
     assert {parameter.dtype for parameter in small.parameters()} == {torch.float64}
-    assert isinstance(vars(small)["_bayeslim_likelihood"], bl.Categorical)
+    assert isinstance(remembered_likelihood(small), bl.Categorical)
     assert model.training and all(layer.estimator is bl.flipout for layer in bayes_layers(model).values())
 
 

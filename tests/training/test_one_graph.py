@@ -136,9 +136,19 @@ def with_step_hook() -> tuple[nn.Module, Any]:
     return small(), optimizer
 
 
+def with_another_step() -> tuple[nn.Module, Any]:
+    def optimizer(parameters: Any) -> torch.optim.Optimizer:
+        made = Adam(parameters)
+        torch.optim.lr_scheduler.StepLR(made, 1)
+        return made
+
+    return small(), optimizer
+
+
 @pytest.mark.parametrize(
     "build",
     [
+        with_another_step,
         with_gradient_hook,
         with_module_hook,
         with_step_hook,

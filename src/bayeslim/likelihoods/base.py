@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bayeslim.gaussian import Gaussian as GaussianOutput
+from bayeslim.layers.notes import note_, noted
 
 __all__ = [
     "Conditional",
@@ -148,14 +149,14 @@ def summed(values: Tensor, axes: int) -> Tensor:
 def remember_likelihood_(model: nn.Module, likelihood: Likelihood) -> None:
     """Note on `model` which likelihood it was trained with, for `predict` and `save`.
 
-    Kept outside the module tree, so `state_dict`, `parameters` and `nn.Sequential` do not see it.
+    Nothing is written on `model`. Copies and pickles of a network with Bayesian layers know it too, see `note_`.
     """
-    object.__setattr__(model, "_bayeslim_likelihood", likelihood)
+    note_(model, "likelihood", likelihood)
 
 
 def remembered_likelihood(model: nn.Module) -> Likelihood | None:
     """What `remember_likelihood_` noted on `model`, if anything."""
-    return vars(model).get("_bayeslim_likelihood")
+    return noted(model, "likelihood")
 
 
 def note_lost_likelihood_(model: nn.Module, why: str) -> None:
@@ -165,7 +166,7 @@ def note_lost_likelihood_(model: nn.Module, why: str) -> None:
         model: the network.
         why: a clause that says so, and what to do instead.
     """
-    object.__setattr__(model, "_bayeslim_lost_likelihood", why)
+    note_(model, "lost likelihood", why)
 
 
 def likelihood_of(model: nn.Module, likelihood: Likelihood | None = None) -> Likelihood:
@@ -177,7 +178,7 @@ def likelihood_of(model: nn.Module, likelihood: Likelihood | None = None) -> Lik
             "bl.likelihoods.Gaussian(noise=0.1)"
         )
     if not isinstance(found, Likelihood):
-        why = vars(model).get("_bayeslim_lost_likelihood", "`bl.fit` remembers it; for a network trained elsewhere")
+        why = noted(model, "lost likelihood") or "`bl.fit` remembers it; for a network trained elsewhere"
         raise ValueError(
             f"`likelihood` is not known: {why} pass e.g. likelihood=bl.Categorical() or "
             "bl.likelihoods.Gaussian(noise=0.1)"

@@ -7,6 +7,7 @@ import math
 import types
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +23,8 @@ __all__ = ["SpikeAndSlab", "pruner_of"]
 
 PREFIX = "spike_and_slab."
 """Begins the names of the masks in an optimiser's state."""
-PRUNER = "_bayeslim_pruner"
-"""Where an optimiser holds the one that is attached to it."""
+PRUNERS: WeakKeyDictionary[torch.optim.Optimizer, ref[SpikeAndSlab]] = WeakKeyDictionary()
+"""The one that is attached to an optimiser, whose `step` holds it; here it would hold the optimiser."""
 
 
 class SpikeAndSlab:
@@ -160,7 +161,7 @@ class SpikeAndSlab:
 
         optimizer.step = types.MethodType(step, optimizer)
         carry_state_(optimizer, self._parts[0].layer.weight, PREFIX, self.state_dict, self.load_state_dict)
-        vars(optimizer)[PRUNER] = self
+        PRUNERS[optimizer] = ref(self)
         return optimizer
 
     def after_epoch(self, *_: Any) -> None:
@@ -296,4 +297,4 @@ class SpikeAndSlab:
 
 def pruner_of(optimizer: torch.optim.Optimizer) -> SpikeAndSlab | None:
     """The one that `SpikeAndSlab.attach` attached to an optimiser, if any."""
-    return vars(optimizer).get(PRUNER)
+    return PRUNERS.get(optimizer, lambda: None)()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -27,8 +28,8 @@ NAME = re.compile(r"snapshot-(\d{6,})\.safetensors")
 State = dict[str, Tensor]
 LIKELIHOOD = ".likelihood"
 """Begins the names of the likelihood's state in a file; no name in a network begins with a dot."""
-RUN = "_bayeslim_run"
-"""Where a network holds the run in which it is trained."""
+RUNS: WeakKeyDictionary[nn.Module, str | None] = WeakKeyDictionary()
+"""The run in which a network is being trained."""
 HELD_WEIGHTS = 2**24
 """Snapshots times weights that stay in memory between batches (64 MiB in float32)."""
 
@@ -133,7 +134,7 @@ class Snapshots:
         Raises:
             FileExistsError: if the folder holds snapshots of another run.
         """
-        run, likelihood = _run_of(self.model), remembered_likelihood(self.model)
+        run, likelihood = RUNS.get(self.model), remembered_likelihood(self.model)
         if isinstance(self.source, list):
             state = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
             self.source.append(Snapshot(state, copy.deepcopy(likelihood)))
@@ -151,7 +152,7 @@ class Snapshots:
 
     def _make_room(self, number: int) -> None:
         """Refuse a folder of another run, and remove what this one took after `number` before it went back there."""
-        run, files = _run_of(self.model), self.files()
+        run, files = RUNS.get(self.model), self.files()
         if not files or not _writes(run):
             return
         last, later = files[-1], [file for file in files if _number(file) > number]
@@ -246,16 +247,11 @@ def in_run(model: nn.Module, run: str | None) -> Iterator[None]:
         >>> with in_run(model, "5f2a"):
         ...     snapshots.take_(0)
     """
-    vars(model)[RUN] = run
+    RUNS[model] = run
     try:
         yield
     finally:
-        del vars(model)[RUN]
-
-
-def _run_of(model: nn.Module) -> str | None:
-    """The run in which the network is being trained, if that is known."""
-    return vars(model).get(RUN)
+        del RUNS[model]
 
 
 def _writes(run: str | None) -> bool:
