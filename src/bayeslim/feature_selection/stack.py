@@ -17,7 +17,7 @@ from bayeslim.optim.spike_slab import SpikeAndSlab
 from bayeslim.runtime.progress_bar import progress_bar
 from bayeslim.runtime.seeds import check_seed, seeded
 from bayeslim.schedules import Progress, cosine_cycles
-from bayeslim.training.replay import Replayed
+from bayeslim.training.replay import ReplayedUpdates
 
 __all__ = ["Recipe", "Task", "fit_stack", "inputs_used", "network_of", "stack_losses", "stacked_mlp"]
 
@@ -115,24 +115,22 @@ def fit_stack(
         feedback=recipe.feedback,
         feedback_until=recipe.epochs * 3 // 4,
     )
-    index = torch.arange(size, device=x.device)
-    losses = torch.zeros(next(stack.parameters()).shape[:2], device=x.device)
 
-    def gradients() -> None:
+    def gradients(index: Tensor) -> Tensor:
         optimizer.zero_grad()
         loss = _losses(stack(x.index_select(1, index).mT), y.index_select(1, index), task)
         loss.sum().backward()
-        losses.copy_(loss.detach())
+        return loss.detach()
 
-    compute_gradients = Replayed(gradients, x.device)
+    losses = torch.zeros(())
+    compute_gradients = ReplayedUpdates(gradients, x.device)
     factor = cosine_cycles(recipe.cycles)
     generator = torch.Generator(x.device).manual_seed(check_seed(seed))
     with progress_bar("selecting", recipe.epochs, show=progress) as advance:
         for epoch in range(recipe.epochs):
             order = torch.randperm(rows, device=x.device, generator=generator)
-            for number in range(steps):
-                index.copy_(order[number * size : (number + 1) * size])
-                compute_gradients()
+            for number, index in enumerate(order[: steps * size].split(size)):
+                losses = compute_gradients(index)
                 now = Progress(epoch * steps + number, steps, recipe.epochs)
                 optimizer.param_groups[0]["lr"] = recipe.lr * factor(now)
                 optimizer.step()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -57,29 +57,27 @@ class Replayed:
 
 
 class ReplayedUpdates:
-    """A function of batches, replayed for every shape of them: they are copied to the places that its graph reads.
+    """A function of tensors, replayed for every shape of them: they are copied to the places that its graph reads.
 
     Args:
-        update: takes the batches and returns a tensor; the keywords distinguish kinds of updates.
-        device: where the batches lie.
+        update: takes the tensors and returns one; the keywords distinguish kinds of updates.
+        device: where the tensors lie.
 
     Example:
         >>> updates = ReplayedUpdates(update, torch.device("cuda"))
-        >>> losses = updates([(x, y)], kl=True)
+        >>> losses = updates(x, y, kl=True)
     """
 
     def __init__(self, update: Callable[..., Tensor], device: torch.device) -> None:
         self.update, self.device = update, device
         self.kinds: dict[Any, tuple[list[Tensor], Replayed]] = {}
 
-    def __call__(self, batches: Sequence[tuple[Tensor, Tensor]], **kind: bool) -> Tensor:
+    def __call__(self, *given: Tensor, **kind: bool | str) -> Tensor:
         """Update once; what is returned is not overwritten by the next call."""
-        given = [tensor for batch in batches for tensor in batch]
         key = (*((tensor.shape, tensor.dtype) for tensor in given), *kind.items())
         if key not in self.kinds:
             own = [torch.empty_like(tensor) for tensor in given]
-            pairs = list(zip(own[::2], own[1::2], strict=True))
-            self.kinds[key] = own, Replayed(lambda: self.update(pairs, **kind), self.device)
+            self.kinds[key] = own, Replayed(lambda: self.update(*own, **kind), self.device)
         own, replayed = self.kinds[key]
         for place, tensor in zip(own, given, strict=True):
             place.copy_(tensor)

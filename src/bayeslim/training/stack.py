@@ -22,7 +22,7 @@ from bayeslim.predictive.vectorised import cannot_vectorise
 from bayeslim.training.batches import single_rows_explained
 from bayeslim.training.compiling import compiled
 from bayeslim.training.elbo import KLScaling, Nelbo, nelbo
-from bayeslim.training.replay import Replayed, allow_plain_steps_
+from bayeslim.training.replay import ReplayedUpdates, allow_plain_steps_
 
 __all__ = ["Objective", "Stack", "StackStepper", "check_alike"]
 
@@ -177,7 +177,7 @@ class StackStepper:
         self.beta = torch.zeros(len(lr), device=x.device)
         self.sums = torch.zeros(4, len(lr), dtype=torch.float64, device=x.device)
         self.rows = 0
-        self.steps: dict[Any, tuple[Tensor, Replayed]] = {}
+        self.updates = ReplayedUpdates(self._step, x.device)
 
     def step(self, rows: Tensor, beta: Tensor, lr_factor: Tensor, *, kl: bool = True, phase: str = "bayes") -> None:
         """Update every member once.
@@ -189,16 +189,10 @@ class StackStepper:
             kl: False leaves the KL out of the loss, whatever `beta` is.
             phase: what else distinguishes this step from others, such as the estimator in use.
         """
-        key = (rows.shape[1], kl, phase)
-        if key not in self.steps:
-            own = torch.empty_like(rows, memory_format=torch.contiguous_format)
-            self.steps[key] = own, Replayed(functools.partial(self._step, own, kl), rows.device)
-        own, update = self.steps[key]
-        own.copy_(rows)
         self.beta.copy_(beta)
         torch.mul(self.base_lrs, lr_factor, out=self.lrs)
         with single_rows_explained():
-            update()
+            self.updates(rows, kl=kl, phase=phase)
         self.rows += rows.shape[1]
 
     def epoch_summary(self) -> list[dict[str, float]]:
@@ -218,15 +212,15 @@ class StackStepper:
 
     def release_(self) -> None:
         """Give every member memory of its own again, and free that of the graphs."""
-        self.steps.clear()
+        self.updates.forget()
         self.stack.release_()
 
-    def _step(self, rows: Tensor, kl: bool) -> None:
+    def _step(self, rows: Tensor, *, kl: bool, phase: str) -> Tensor:
         result = self.stack.set_gradients_(self.x[rows], self.y[rows], self.beta, kl)
         self.optimizer.step()
         needed = (self.beta > 0) & kl
         divergence = result.kl.masked_fill(~needed, 0)
-        self.sums.add_(torch.stack([result.loss, result.nll, divergence, needed]), alpha=rows.shape[1])
+        return self.sums.add_(torch.stack([result.loss, result.nll, divergence, needed]), alpha=rows.shape[1])
 
 
 def check_alike(models: Sequence[nn.Module]) -> None:

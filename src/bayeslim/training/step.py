@@ -98,7 +98,7 @@ class Stepper:
             self.last_beta = beta
         rows = [self._rows(batch) for batch in batches]
         if self.cuda_graph:
-            losses = self.updates([(x, y) for x, y, *_ in batches], kl=beta != 0)
+            losses = self.updates(*(tensor for batch in batches for tensor in batch[:2]), kl=beta != 0)
             self.seen += zip((Nelbo(*parts.unbind()) for parts in losses), rows, strict=True)
             self._look(len(batches))
         else:
@@ -176,8 +176,9 @@ class Stepper:
         self.scaler.step(self.optimizer)
         self.scaler.update()
 
-    def _updated(self, batches: Sequence[Batch], *, kl: bool) -> Tensor:
-        """Both, and the losses as one tensor (batches, parts)."""
+    def _updated(self, *tensors: Tensor, kl: bool) -> Tensor:
+        """Both for batches x, y, x, y, ..., and the losses as one tensor (batches, parts)."""
+        batches = list(zip(tensors[::2], tensors[1::2], strict=True))
         results = self._gradients(batches, [self._rows(batch) for batch in batches], kl=kl)
         self._apply()
         return torch.stack([torch.stack([part.double() for part in result]) for result in results])
