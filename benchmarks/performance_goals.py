@@ -43,10 +43,11 @@ below) is kinder to them: {peers}.
 **Training on a CPU.** Ratios move with the speed of a shared machine, whose plain step took 2.4 to 3.5 ms in
 five measurements, of which the record is the last: eager weight_sample 1.34 to 1.55, local_reparam 1.71 to
 1.94, moments 2.08 to 2.25; compiled 0.76 to 0.80, 1.18 to 1.23 and 1.36 to 1.40. Linear layers have functions
-of their own in eager training (`linear_draw.py`, `linear_moments.py`).
+of their own in eager training (`kernels/eager_cpu.py`; [Kernels](kernels.md) says how to see which way a layer
+takes).
 
 torch multiplies float32 matrices by MKL, which on AMD's processors runs AVX2 code. Where they have AVX-512,
-large products of Bayesian linear layers are oneDNN's instead (`products.py`), which comes with torch: on this
+large products of Bayesian linear layers are oneDNN's instead (`kernels/onednn.py`), which comes with torch: on this
 processor, a Zen 5, in 0.43 to 0.61 of the time (0.83 for the smallest) (`python benchmarks/products.py`,
 `results/products.json`); on an Intel one, where MKL stays, in 0.8 to 1.9 times the time (2 threads, noted by
 hand). The deterministic network is as torch has it, like that of the goals and of other libraries. By the same
@@ -55,14 +56,21 @@ the table below); against that the record is, eager, {eager_products}, and compi
 costs being Bayesian; the rest is what one gains by training with this library on such a processor.
 
 Compiled, the deterministic network is by `torch.compile` and torch's fused Adam, as one has it without this
-library. `fit` compiles Adam with the rest (`training/one_graph.py`). Mean and variance of local_reparam are one
-function (`two_products.py`): two products of oneDNN, and where MKL multiplies one batch of two products, whose
-outputs lie features first, which takes 0.78 to 0.92 of the time of two products `x W^T` on AMD's processors and
-0.58 to 0.96 on Intel's. The KL is one loop, joined to the one that prepares the weights, and what cannot change
-is not checked before every step (`training/compiling.py`): without these three, in turns in one process and by
-MKL's products, local_reparam takes 10 % longer, weight_sample and moments 4 %, k-tied 8 %, a network of
-16-64-64-4 units 18 to 25 %. In exchange one graph keeps noise and standard deviations between its passes: 2.4
-to 2.7 times the memory of the deterministic network.
+library. `fit` compiles Adam with the rest (`training/one_graph.py`). The KL is one loop, joined to the one that
+prepares the weights, and what cannot change is not checked before every step (`training/compiling.py`). In
+exchange one graph keeps noise and standard deviations between its passes: 2.4 to 2.7 times the memory of the
+deterministic network.
+
+What each path is worth, as a share of an eager step of LeNet-300-100, of LeNet-5 and of a small encoder: draw,
+product and KL as one function 15 to 18, 6 to 8 and 7 to 15 %; oneDNN's products, on an AMD processor with
+AVX-512, 26 % with LeNet-300-100 and 28 to 35 % with the encoder; the table of normal numbers 8 to 12 % with
+LeNet-5 and the encoder by drawn outputs; keeping freed memory 15 % with LeNet-5 by drawn outputs, and nothing
+elsewhere.
+
+The records of compiled steps and of predictions are from before three paths were dropped: oneDNN's products in
+compiled code and inside vectorised predictions, and two products as one batch in compiled code, for the mean
+and variance of local_reparam. Each served one model of processor, or gained less than 10 % of a step outside a
+perceptron.
 
 Without gain, and left out: a wrapper in C++, no patterns of Inductor, products without the sums that it joins
 to them, gradients of the KL apart from the others, features first in eager code (the copies take what products
@@ -78,7 +86,7 @@ ratios are larger: weight_sample compiled as one graph 1.17 to 1.21, local_repar
 
 Memory is that of the table below, without the workspace of cuBLAS. At the peak of the eager deterministic
 network there are 128 MiB with which torch sums the gradient of a bias; ours is a product with ones, in the
-function that also draws and multiplies (`cuda/functions.py`), and needs none.
+function that also draws and multiplies (`kernels/cuda/functions.py`), and needs none.
 
 **Prediction on a CPU.** A loop over sampled weights draws 266 thousand normal numbers per network, `predict`
 with 32 images 41 thousand, the fewest with the right joint distribution of the outputs: 6.5 times less. The

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from bayeslim.cli import COMMANDS, main
+from bayeslim.kernels import PATHS
 from bayeslim.moment_rules import MOMENT_RULES
 
 ROOT = Path(__file__).parent.parent
@@ -49,12 +50,14 @@ def with_code(page: Path) -> bool:
 @pytest.mark.parametrize("page", [page for page in PAGES[1:] if with_code(page)], ids=lambda page: page.name)
 def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    rules = dict(MOMENT_RULES)
+    tables: list[dict[Any, Any]] = [MOMENT_RULES, PATHS]
+    before = [dict(table) for table in tables]
     try:
         run_page(page)
-    finally:  # a page may add rules of its own
-        MOMENT_RULES.clear()
-        MOMENT_RULES.update(rules)
+    finally:  # a page may add rules and kernels of its own
+        for table, own in zip(tables, before, strict=True):
+            table.clear()
+            table.update(own)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
