@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test slow lint types check clean
+.PHONY: help setup demo test test-cuda slow lint types check clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -21,6 +21,9 @@ demo: $(INSTALLED)  ## train, convert, sparsify and judge a digit classifier; wr
 
 test: $(INSTALLED)  ## the test suite without the slow runs
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 -q
+
+test-cuda: $(INSTALLED)  ## the tests that need an NVIDIA GPU
+	$(BIN)/python -m pytest -m cuda -q
 
 slow: $(INSTALLED)  ## long statistical and end-to-end tests
 	$(BIN)/python -m pytest -m slow -q

@@ -29,6 +29,7 @@ from bayeslim.models.mlp import Sin
 from bayeslim.saving import load, save
 from bayeslim.select import Select
 from bayeslim.using import using
+from contracts.cases import each
 
 MODULES: list[tuple[nn.Module, tuple[int, ...]]] = [
     (nn.Identity(), (2, 3)),
@@ -152,7 +153,7 @@ def test_every_plain_type_is_tried() -> None:
     assert {type(module) for module, _ in MODULES} == set(PLAIN)
 
 
-@pytest.mark.parametrize(("module", "shape"), MODULES, ids=lambda part: repr(part) if part else "")
+@each(("module", "shape"), MODULES)
 def test_plain_modules_are_rebuilt(module: nn.Module, shape: tuple[int, ...]) -> None:
     torch.manual_seed(1)
     x = inputs(module, shape)
@@ -162,7 +163,7 @@ def test_plain_modules_are_rebuilt(module: nn.Module, shape: tuple[int, ...]) ->
         assert torch.equal(ours, theirs)
 
 
-@pytest.mark.parametrize(("module", "shape"), MODULES, ids=lambda part: repr(part) if part else "")
+@each(("module", "shape"), MODULES)
 def test_plain_modules_come_back_from_a_file(module: nn.Module, shape: tuple[int, ...], tmp_path: Path) -> None:
     """Alone, and as a part of a network of an own class, which may have been made otherwise."""
     torch.manual_seed(1)
@@ -352,7 +353,7 @@ HOSTILE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@each("name", HOSTILE)
 def test_hostile_descriptions_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="the stored architecture is not valid"):
         build(HOSTILE[name])

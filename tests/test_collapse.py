@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from bayeslim import bayesianize_, collapse_, layers, local_reparam, models, param_groups, weight_sample
 from bayeslim.posteriors import KTied, MeanField
+from contracts.cases import each
 from contracts.members import POSTERIORS, over
 from contracts.vanishing import check_vanishing
 
@@ -50,8 +51,8 @@ def test_linear_layers(bias: bool, estimator: Any) -> None:
         check_vanishing(nn.Linear(5, 4, bias), x, estimator=estimator, bias_posterior=bias)
 
 
-@over("dimensions", SIZES)
-@over("options", CONVOLUTIONS)
+@each("dimensions", SIZES)
+@each("options", CONVOLUTIONS)
 def test_convolutions(dimensions: int, options: str) -> None:
     torch.manual_seed(0)
     build = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[dimensions]

@@ -15,6 +15,7 @@ import pytest
 from bayeslim.cli import COMMANDS, main
 from bayeslim.kernels import PATHS
 from bayeslim.moment_rules import MOMENT_RULES
+from contracts.cases import each
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -60,7 +61,7 @@ def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             table.update(own)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each("page", PAGES)
 def test_what_is_called_in_a_sentence_is_there_after_the_import(page: Path) -> None:
     """`bayeslim.runs.Run(...)` needs an import of its own, which the sentence must then name."""
     for name in re.findall(r"`bayeslim\.(\w+)[\w.]*\(", page.read_text(encoding="utf-8")):

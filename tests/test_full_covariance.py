@@ -16,6 +16,7 @@ import bayeslim as bl
 from bayeslim.full_covariance import JointGaussian, full_covariance
 from bayeslim.posteriors import KTied, MatrixNormal, MeanField
 from bayeslim.pruning import MAGNITUDE
+from contracts.cases import each
 from contracts.dense import bias_map, bilinear_map, covariance
 from contracts.statistics import assert_covariance, assert_mean
 
@@ -91,8 +92,8 @@ LAYERS: dict[str, tuple[Any, tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.parametrize("certain", [True, False])
+@each("name", LAYERS)
+@each("certain", [True, False])
 def test_weights_and_inputs_written_out(name: str, certain: bool) -> None:
     build, shape = LAYERS[name]
     layer = spread_(build())
@@ -145,7 +146,7 @@ def test_variances_agree_with_the_moments_estimator() -> None:
     torch.testing.assert_close(full_covariance(layer, diagonal).variance, expected.variance)
 
 
-@pytest.mark.parametrize(
+@each(
     ("plain", "shape"),
     [
         (nn.Linear(4, 3), (4,)),
@@ -161,9 +162,8 @@ def test_variances_agree_with_the_moments_estimator() -> None:
         (nn.Dropout(0.5), (3,)),
         (nn.Identity(), (3,)),
     ],
-    ids=str,
 )
-@pytest.mark.parametrize("by_channel", [False, True])
+@each("by_channel", [False, True])
 def test_plain_linear_layers(plain: nn.Module, shape: tuple[int, ...], by_channel: bool) -> None:
     plain = plain.double()
     for module in plain.modules():

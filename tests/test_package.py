@@ -10,6 +10,7 @@ import time
 import pytest
 
 import bayeslim as bl
+from contracts.cases import each
 
 
 def run(code: str) -> str:
@@ -21,7 +22,7 @@ def test_import_alone_does_not_load_torch() -> None:
     assert run("import sys, bayeslim; print('torch' in sys.modules)") == "False"
 
 
-@pytest.mark.parametrize("name", dir(bl))
+@each("name", dir(bl))
 def test_every_name_loads(name: str) -> None:
     assert getattr(bl, name) is not None
 

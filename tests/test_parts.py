@@ -14,6 +14,7 @@ import bayeslim as bl
 from bayeslim.layers import BayesLayer, MultiheadAttention
 from bayeslim.parts import describe_parts, undone_on_error
 from bayeslim.storage import read_tensors, write_tensors
+from contracts.cases import each
 
 TOKENS = torch.randint(20, (6, 5), generator=torch.Generator().manual_seed(0))
 
@@ -74,8 +75,8 @@ def same(found: nn.Module, model: nn.Module) -> None:
     assert torch.equal(ours.mean, theirs.mean) and torch.equal(ours.epistemic, theirs.epistemic)
 
 
-@pytest.mark.parametrize("target", ["plain", "converted", "bias"])
-@pytest.mark.parametrize("pruned", [False, True])
+@each("target", ["plain", "converted", "bias"])
+@each("pruned", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_file_gives_priors_estimators_limits_and_masks(
     kind: str, pruned: bool, target: str, tmp_path: Path

@@ -19,6 +19,7 @@ from bayeslim.schedules import (
     staircase,
     warmup_linear,
 )
+from contracts.cases import each
 
 
 def by_epoch(schedule: Schedule, epochs: int, steps_per_epoch: int = 7) -> list[float]:
@@ -113,8 +114,8 @@ def test_cosine_cycles_match_torch(cycles: int) -> None:
     assert by_step(cosine_cycles(cycles), epochs=10, steps_per_epoch=6) == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("total", [50, 100, 101, 999, 1000])
-@pytest.mark.parametrize("cycles", [1, 3, 7, 12])
+@each("total", [50, 100, 101, 999, 1000])
+@each("cycles", [1, 3, 7, 12])
 def test_cosine_cycles_end_low_even_if_they_do_not_divide_the_run(total: int, cycles: int) -> None:
     """A restart in the last few steps would throw away what the run has found."""
     values = by_step(cosine_cycles(cycles), epochs=1, steps_per_epoch=total)
@@ -138,9 +139,9 @@ def test_sampling_epochs_are_the_last_of_each_cycle() -> None:
     assert [epoch for epoch in range(200) if samples(Progress(7 * epoch, 7, 200))] == chosen
 
 
-@pytest.mark.parametrize("per_cycle", [1, 3])
-@pytest.mark.parametrize("steps_per_epoch", [1, 4, 391])
-@pytest.mark.parametrize(("epochs", "cycles"), [(10, 3), (7, 2), (5, 1), (3, 3), (30, 4), (50, 4), (50, 7), (10, 4)])
+@each("per_cycle", [1, 3])
+@each("steps_per_epoch", [1, 4, 391])
+@each(("epochs", "cycles"), [(10, 3), (7, 2), (5, 1), (3, 3), (30, 4), (50, 4), (50, 7), (10, 4)])
 def test_sampling_epochs_are_those_before_a_restart(
     epochs: int, cycles: int, steps_per_epoch: int, per_cycle: int
 ) -> None:

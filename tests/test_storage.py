@@ -25,6 +25,7 @@ from bayeslim.storage import (
     write_atomically,
     write_tensors,
 )
+from contracts.cases import each
 
 DTYPES = [
     torch.float16,
@@ -66,8 +67,8 @@ def forged(path: Path, facts: str, version: str = str(FORMAT_VERSION)) -> Path:
     return path
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 4), (2, 3, 4)])
+@each("dtype", DTYPES)
+@each("shape", [(), (0,), (3,), (2, 0, 4), (2, 3, 4)])
 def test_round_trip_of_every_type_and_shape(tmp_path: Path, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     tensor = (torch.randn(shape) * 50).to(dtype)

@@ -16,6 +16,7 @@ import bayeslim as bl
 from bayeslim.analysis import infidelity, saliency, sensitivity_max
 from bayeslim.posteriors import MeanField
 from bayeslim.runtime.seeds import seeded
+from contracts.cases import each
 
 
 def network(scale: float = 0.4) -> nn.Sequential:
@@ -137,7 +138,7 @@ def test_images_training_mode_and_parameters() -> None:
     assert not x.requires_grad
 
 
-@pytest.mark.parametrize(
+@each(
     ("x", "options", "error", "message"),
     [
         (inputs().int(), {}, TypeError, r"`x` must be floating point to have a gradient, got torch\.int32: convert it"),
@@ -155,7 +156,7 @@ def test_images_training_mode_and_parameters() -> None:
         (inputs(), {"target": 0}, ValueError, "`target` must have at least one row"),
     ],
 )
-@pytest.mark.parametrize("function", [saliency, infidelity, sensitivity_max])
+@each("function", [saliency, infidelity, sensitivity_max])
 def test_odd_inputs_are_refused(
     function: Any, x: Any, options: dict[str, Any], error: type[Exception], message: str
 ) -> None:

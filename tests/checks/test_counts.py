@@ -17,6 +17,7 @@ from bayeslim.export import sample_networks
 from bayeslim.optim import SGHMC, SGLD, CVAdam
 from bayeslim.runtime.seeds import check_seed
 from bayeslim.training.batches import make_batches
+from contracts.cases import each
 
 INTEGERS = pytest.mark.parametrize("kind", [int, np.int64, np.uint8, torch.tensor])
 WRONG: list[Any] = [0, -5, 6.0, True, np.True_, torch.tensor(True), "6", None, np.float64(6), np.array([6, 6])]
@@ -64,7 +65,7 @@ def test_samplers(sampler: Any, kind: Any) -> None:
     assert torch.equal(moved(int), moved(kind))
 
 
-@pytest.mark.parametrize("sampler", [SGLD, SGHMC, CVAdam])
+@each("sampler", [SGLD, SGHMC, CVAdam])
 @NOT_COUNTS
 def test_samplers_refuse_what_is_no_count(sampler: Any, wrong: Any) -> None:
     with pytest.raises(ValueError, match=MESSAGE):

@@ -20,6 +20,7 @@ from bayeslim.full_covariance import full_covariance
 from bayeslim.kl import named_kl
 from bayeslim.optim import SpikeAndSlab
 from bayeslim.report import collect
+from contracts.cases import each
 
 X, Y = torch.ones(2, 3), torch.zeros(2, dtype=torch.int64)
 FILE = "net.safetensors"
@@ -97,7 +98,7 @@ def test_the_functions_are_found() -> None:
 
 
 @pytest.mark.parametrize("given", GIVEN)
-@pytest.mark.parametrize(("name", "argument"), PUBLIC, ids=lambda part: part)
+@each(("name", "argument"), PUBLIC)
 def test_what_is_no_network_is_refused(
     name: str, argument: str, given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

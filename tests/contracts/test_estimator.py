@@ -12,6 +12,7 @@ from bayeslim import layers, using
 from bayeslim.estimators import flipout, independent_draws, local_reparam, moments, weight_sample
 from bayeslim.gaussian import Gaussian
 from bayeslim.ops import ConvOp, LinearOp
+from contracts.cases import each
 from contracts.dense import bilinear_map, covariance, noise_map, output_covariance, weight_map
 from contracts.members import (
     DETERMINISTIC,
@@ -47,7 +48,7 @@ def same_example(case: str, outputs: int) -> Tensor:
     return (example[:, None] == example).double()
 
 
-@over("case", OPS)
+@each("case", OPS)
 @over("posterior", POSTERIORS)
 def test_one_weight_gives_the_exact_joint_distribution(posterior: str, case: str) -> None:
     x, net = OPS[case].input(), layer(case, posterior, "weight_sample")
@@ -57,7 +58,7 @@ def test_one_weight_gives_the_exact_joint_distribution(posterior: str, case: str
     torch.testing.assert_close(matrix @ matrix.T, full, rtol=1e-10, atol=1e-12)
 
 
-@over("case", OPS)
+@each("case", OPS)
 @over("posterior", POSTERIORS)
 def test_local_reparameterisation_gives_exact_independent_marginals(posterior: str, case: str) -> None:
     x, net = OPS[case].input(), layer(case, posterior, "local_reparam")
@@ -67,7 +68,7 @@ def test_local_reparameterisation_gives_exact_independent_marginals(posterior: s
     torch.testing.assert_close(matrix, full.diagonal().sqrt().diag(), rtol=1e-10, atol=1e-12)
 
 
-@over("case", SAMPLED_OPS)
+@each("case", SAMPLED_OPS)
 @pytest.mark.parametrize(("posterior", "sampler"), VALID_SAMPLERS)
 def test_sampled_mean_variance_and_covariance(posterior: str, sampler: str, case: str) -> None:
     """Covariances: all right for one weight; none for local noise; else within an example, as for flipout."""
@@ -91,9 +92,9 @@ def test_the_covariances_that_estimators_drop_are_not_zero(case: str) -> None:
         assert within.abs().max().item() > 0.05
 
 
-@over("case", OPS)
+@each("case", OPS)
 @over("posterior", POSTERIORS)
-@over("estimator", DETERMINISTIC)
+@each("estimator", DETERMINISTIC)
 def test_closed_form_of_a_fixed_input(estimator: str, posterior: str, case: str) -> None:
     mean, full = output_moments(case, posterior)
     output = layer(case, posterior, estimator)(OPS[case].input())
@@ -103,7 +104,7 @@ def test_closed_form_of_a_fixed_input(estimator: str, posterior: str, case: str)
     torch.testing.assert_close(output, mean, rtol=1e-12, atol=1e-12)
 
 
-@over("case", OPS)
+@each("case", OPS)
 @over("posterior", POSTERIORS)
 def test_moments_of_a_gaussian_input_are_exact(posterior: str, case: str) -> None:
     """`y_o = x^T T_o w + b_o`: second moments of independent `x` and `w` give the variance."""

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad
 
 from bayeslim import kl
+from contracts.cases import each
 from contracts.dense import noise_map
 from contracts.members import OPS, SAMPLERS, VALID_SAMPLERS, layer, over
 from contracts.statistics import assert_mean
@@ -22,7 +23,7 @@ def weights(case: str) -> Tensor:
     return torch.linspace(0.5, 1.5, outputs.numel(), dtype=torch.float64).reshape(outputs.shape)
 
 
-@over("case", CASES)
+@each("case", CASES)
 @pytest.mark.parametrize(("posterior", "sampler"), VALID_SAMPLERS)
 def test_gradients_of_an_expected_quadratic_loss_are_unbiased(posterior: str, sampler: str, case: str) -> None:
     """`E sum c y^2 = sum c (mean^2 + variance)`: its gradient is the mean of the sampled ones."""
@@ -43,7 +44,7 @@ def test_gradients_of_an_expected_quadratic_loss_are_unbiased(posterior: str, sa
         assert_mean(sampled[name].detach(), value)
 
 
-@over("case", CASES)
+@each("case", CASES)
 @pytest.mark.parametrize(("posterior", "sampler"), VALID_SAMPLERS)
 def test_two_forwards_before_one_backward_add_both_gradients(posterior: str, sampler: str, case: str) -> None:
     x = OPS[case].input()
@@ -59,7 +60,7 @@ def test_two_forwards_before_one_backward_add_both_gradients(posterior: str, sam
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-10, atol=1e-12)
 
 
-@over("case", ["linear", "conv1d"])
+@each("case", ["linear", "conv1d"])
 @pytest.mark.parametrize(("posterior", "sampler"), VALID_SAMPLERS)
 def test_multi_sample_loss_against_finite_differences(posterior: str, sampler: str, case: str) -> None:
     """Three samples and the KL under one seed: a smooth function of the parameters."""

@@ -15,6 +15,7 @@ from bayeslim import divergence, layers
 from bayeslim.gaussian import Gaussian
 from bayeslim.posteriors import Posterior
 from bayeslim.priors import Normal
+from contracts.cases import each
 from contracts.dense import covariance
 from contracts.members import ESTIMATORS, FACTORISED, KINGMA_VALID, POSTERIORS, PRIORS, over, perturbed
 
@@ -30,9 +31,9 @@ def exact(name: str, mean: float | Tensor, std: float | Tensor) -> Tensor:
     return kl_divergence(q, MultivariateNormal(prior_mean, prior_std.square().diag()))
 
 
-@over("mean", [0.0, -0.4])
-@over("std", [1.0, 0.3])
-@over("name", POSTERIORS)
+@each("mean", [0.0, -0.4])
+@each("std", [1.0, 0.3])
+@each("name", POSTERIORS)
 def test_normal_prior(name: str, mean: float, std: float) -> None:
     value = divergence.kl_divergence(perturbed(name, SHAPE), Normal(mean, std))
     torch.testing.assert_close(value, exact(name, mean, std), rtol=0, atol=1e-9)
@@ -93,7 +94,7 @@ def test_total_correlation_in_half_precision_has_float32_digits(name: str, dtype
     assert half.total_correlation().item() == pytest.approx(expected, rel=1e-5)
 
 
-@over("prior", PRIORS)
+@each("prior", PRIORS)
 @over("posterior", POSTERIORS)
 def test_every_combination_trains_or_is_refused(posterior: str, prior: str) -> None:
     """Loss and gradients of a layer are finite for all valid triples; the others raise."""

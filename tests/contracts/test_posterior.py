@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from bayeslim.posteriors import Posterior
+from contracts.cases import each
 from contracts.dense import FixedNoise, covariance, noise_map, output_covariance
 from contracts.members import INDEX_OPS, OPS, POSTERIORS, over, perturbed
 from contracts.statistics import assert_gaussian_moments, draws
@@ -64,7 +65,7 @@ def test_total_correlation_is_marginal_minus_joint_entropy(name: str, shape: str
     assert (expected.item() > 1e-3) == (not posterior.factorised)
 
 
-@over("case", OPS | INDEX_OPS)
+@each("case", OPS | INDEX_OPS)
 @over("name", POSTERIORS)
 def test_output_variance_is_the_diagonal_of_the_dense_one(name: str, case: str) -> None:
     chosen = (OPS | INDEX_OPS)[case]

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from bayeslim import priors
 from bayeslim.posteriors import MeanField
+from contracts.cases import each
 from contracts.members import DENSITIES, PRIORS, PROPER, over
 from contracts.oracles import LogDensity, kl_by_quadrature, log_scale_mixture, log_student
 
@@ -76,7 +77,7 @@ def test_gradients_of_the_default_quadrature(name: str) -> None:
     torch.testing.assert_close(gradients(PRIORS[name]()), gradients(refined(name)), rtol=0, atol=5e-3)
 
 
-@over("scale", EXTREME_SCALES)
+@each("scale", EXTREME_SCALES)
 @over("name", PRIORS)
 def test_extremes_stay_finite_in_float32(name: str, scale: float) -> None:
     """Both by (mean, variance) and through a posterior, also for weights that are exactly zero."""
@@ -116,7 +117,7 @@ def test_sums_from_1e_minus_30_to_1e30(name: str) -> None:
             assert found.item() == pytest.approx(exact, rel=2e-5, abs=2e-5), (mean, log_std)
 
 
-@over("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@each("dtype", [torch.bfloat16, torch.float32, torch.float64])
 @over("name", PRIORS)
 def test_elementwise_from_1e_minus_30_to_1e30(name: str, dtype: torch.dtype) -> None:
     """Also where the type does not hold variances, which are then 0 or infinite. Networks of float16 use float32."""
@@ -145,8 +146,8 @@ def test_config_rebuilds_it(name: str) -> None:
         assert repr(twin) == repr(prior)
 
 
-@over("std", STDS)
-@over("mean", MEANS)
+@each("std", STDS)
+@each("mean", MEANS)
 @over("name", DENSITIES)
 def test_closed_forms_equal_quadrature(name: str, mean: float, std: float) -> None:
     value = PRIORS[name]().kl(*marginal(mean, std))
@@ -165,8 +166,8 @@ def quadrature_cases(name: str) -> tuple[priors.Prior, LogDensity, Sequence[floa
     return prior, log_density, [k * prior.narrow for k in (-9, -6, -3, -1, 0, 1, 3, 6, 9)], 1e-3
 
 
-@over("std", (1e-5, 0.003, 0.3, 2.0))
-@over("mean", (0.0, 0.008, 0.3, -2.0))
+@each("std", (1e-5, 0.003, 0.3, 2.0))
+@each("mean", (0.0, 0.008, 0.3, -2.0))
 @over("name", ["StudentT", "ScaleMixture", "ScaleMixture-wide"])
 def test_quadratures_are_as_good_as_documented(name: str, mean: float, std: float) -> None:
     prior, log_density, kinks, error = quadrature_cases(name)

@@ -4,14 +4,13 @@ import doctest
 import importlib
 import pkgutil
 
-import pytest
-
 import bayeslim.data
+from contracts.cases import each
 
 MODULES = [module.name for module in pkgutil.iter_modules(bayeslim.data.__path__)]
 
 
-@pytest.mark.parametrize("name", MODULES)
+@each("name", MODULES)
 def test_docstring_examples(name: str) -> None:
     result = doctest.testmod(importlib.import_module(f"bayeslim.data.{name}"))
     assert result.failed == 0

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from bayeslim.data import cifar10, cifar100, fashion_mnist, images_from_cifar, images_from_idx, mnist, read_idx
 from bayeslim.data.compressed import read_bounded
 from bayeslim.data.sources import CIFAR10_CLASSES, KNOWN_SHA256, MNIST_CLASSES
+from contracts.cases import each
 
 RNG = np.random.default_rng(0)
 
@@ -50,7 +51,7 @@ def test_idx_round_trip(tmp_path: Path, shape: tuple[int, ...], suffix: str) -> 
 GOOD = idx_bytes(np.arange(24, dtype=np.uint8).reshape(2, 3, 4))
 
 
-@pytest.mark.parametrize(
+@each(
     ("raw", "problem"),
     [
         (b"", "starts with nothing"),
@@ -67,7 +68,7 @@ GOOD = idx_bytes(np.arange(24, dtype=np.uint8).reshape(2, 3, 4))
         (GOOD[:4] + struct.pack(">3I", 1 << 10, 1 << 10, 1 << 10), "has 24 values"),
     ],
 )
-@pytest.mark.parametrize("suffix", ["", ".gz"])
+@each("suffix", ["", ".gz"])
 def test_bad_idx_files_are_named(tmp_path: Path, raw: bytes, problem: str, suffix: str) -> None:
     if problem.startswith("has 24"):
         raw += GOOD[16:]

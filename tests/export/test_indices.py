@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bayeslim.export.indices import WIDTHS, Positions, cheapest, decode, encode, index_size
+from contracts.cases import each
 
 SPARSITIES = (0.0, 0.3, 0.8, 0.95, 0.985, 0.9995, 1.0)
 
@@ -40,7 +41,7 @@ def patterns() -> list[tuple[Positions, int]]:
     return cases + [(np.array(positions, np.int64), size) for positions, size in fixed]
 
 
-@pytest.mark.parametrize(("positions", "size"), patterns())
+@each(("positions", "size"), patterns())
 def test_every_coding_gives_the_positions_back(positions: Positions, size: int) -> None:
     for coding in codings(positions, size):
         content = encode(positions, size, coding)
@@ -51,7 +52,7 @@ def test_every_coding_gives_the_positions_back(positions: Positions, size: int) 
             assert brute_force(content, coding, size) == positions.tolist()
 
 
-@pytest.mark.parametrize(("positions", "size"), patterns())
+@each(("positions", "size"), patterns())
 def test_the_cheapest_coding_is_the_smallest(positions: Positions, size: int) -> None:
     chosen = cheapest(positions, size)
     assert chosen in codings(positions, size)

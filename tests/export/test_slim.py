@@ -16,6 +16,7 @@ import bayeslim as bl
 from bayeslim.export import load_slim, mean_network, save_slim
 from bayeslim.export.coding import Reader, Writer
 from bayeslim.storage import read_tensors, write_tensors
+from contracts.cases import each
 from export.networks import bayesian, convolutional, outputs, pruned
 
 Bits = Literal[16, 8]
@@ -71,8 +72,8 @@ TENSORS: dict[str, Callable[[], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("bits", BITS)
-@pytest.mark.parametrize("name", TENSORS)
+@each("bits", BITS)
+@each("name", TENSORS)
 def test_a_tensor_comes_back_within_the_bounds(name: str, bits: Bits) -> None:
     torch.manual_seed(1)
     tensor = TENSORS[name]()

@@ -14,7 +14,7 @@ from bayeslim.ops import LinearOp
 from bayeslim.posteriors import KTied, MeanField
 from bayeslim.priors import Normal
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+pytestmark = pytest.mark.cuda
 
 PRIOR = NormalPrior(0.2, 0.7)
 

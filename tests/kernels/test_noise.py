@@ -141,7 +141,7 @@ def test_noise_of_a_traced_network_stays_random() -> None:
     assert not torch.equal(traced(torch.empty(400, 400)), traced(torch.empty(400, 400)))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.cuda
 def test_compiled_cuda_code_hashes_the_same_numbers() -> None:
     seed = torch.tensor([3, -5], dtype=torch.int32)
     found = torch.compile(hashed_normal, fullgraph=True)(seed.cuda(), (300, 4096))

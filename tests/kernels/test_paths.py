@@ -24,9 +24,7 @@ from bayeslim.posteriors.base import Posterior
 from bayeslim.posteriors.mean_field import LOG_OF_NOTHING
 from bayeslim.priors import HeNormal, Normal, Prior
 from bayeslim.training import Nelbo
-
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-DEVICES = ["cpu", pytest.param("cuda", marks=needs_cuda)]
+from contracts.cases import each
 
 Make = Callable[[Tensor], Posterior]
 
@@ -69,8 +67,8 @@ def judged(outputs: tuple[Tensor, ...], divergence: Tensor) -> Tensor:
     return sum((part.sin() * (1 + part)).sum() for part in outputs) + 0.3 * divergence.sin()  # pyright: ignore
 
 
-@pytest.mark.parametrize("prior", [NormalPrior(0.0, 1.0), NormalPrior(0.2, 0.7)], ids=["unit", "shifted"])
-@pytest.mark.parametrize("name", POSTERIORS)
+@each("prior", [NormalPrior(0.0, 1.0), NormalPrior(0.2, 0.7)])
+@each("name", POSTERIORS)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_values_and_gradients_are_those_of_the_reference(kernel: str, name: str, prior: NormalPrior) -> None:
     for weight_shape, shape in SHAPES:
@@ -160,7 +158,7 @@ def objective(model: nn.Module, samples: int = 1, dtype: torch.dtype = torch.flo
     return run(model, x, y, likelihood=bl.Categorical(), num_data=50, beta=torch.tensor(0.7), samples=samples)
 
 
-@pytest.mark.parametrize("prior", [Normal(), Normal(0.3, 0.2), HeNormal(), bl.priors.ARD()], ids=repr)
+@each("prior", [Normal(), Normal(0.3, 0.2), HeNormal(), bl.priors.ARD()])
 @pytest.mark.parametrize("way", WAYS)
 def test_the_objective_is_that_of_the_reference(way: str, prior: Prior) -> None:
     for samples in (1, 2):

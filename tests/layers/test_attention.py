@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from bayeslim import bayesianize_, collapse_, local_reparam, mean_only, using, weight_sample
 from bayeslim.layers import BayesLayer, Linear, MultiheadAttention, TransformerEncoderLayer
 from bayeslim.posteriors import MeanField
+from contracts.cases import each
 from contracts.members import POSTERIORS, over
 from contracts.vanishing import assert_same, check_vanishing
 
@@ -85,7 +86,7 @@ WEIGHTS: dict[str, dict[str, Any]] = {
 
 
 @over("name", MODULES)
-@over("masks", MASKS)
+@each("masks", MASKS)
 def test_a_vanishing_scale_reproduces_the_torch_module(name: str, masks: str) -> None:
     plain = module(name)
     for weights in WEIGHTS.values():

@@ -13,6 +13,7 @@ from bayeslim import bayesianize_, layers
 from bayeslim.estimators import clipped_reparam, flipout
 from bayeslim.gaussian import Gaussian
 from bayeslim.posteriors import KTied, MatrixNormal, MeanField, Multiplicative
+from contracts.cases import each
 from contracts.members import ESTIMATORS, LAYERS, POSTERIORS, fresh, over
 
 # Torch's own remark on "same" padding of even kernels.
@@ -95,7 +96,7 @@ def pair(case: str, **bayes: Any) -> tuple[nn.Module, layers.BayesLayer, Tensor]
     return plain, converted, torch.randn(shape)
 
 
-@over("posterior", TINY)
+@each("posterior", TINY)
 @over("case", CASES)
 def test_a_vanishing_scale_reproduces_the_torch_layer(case: str, posterior: str) -> None:
     for estimator in ESTIMATORS.values():
@@ -107,7 +108,7 @@ def test_a_vanishing_scale_reproduces_the_torch_layer(case: str, posterior: str)
         torch.testing.assert_close(output, plain(x), rtol=1e-6, atol=1e-6)
 
 
-@over("case", CASES)
+@each("case", CASES)
 def test_a_posterior_over_the_bias_is_centred_on_it(case: str) -> None:
     tiny = TINY["MeanField"]
     plain, layer, x = pair(case, posterior=tiny, bias_posterior=tiny)
@@ -115,7 +116,7 @@ def test_a_posterior_over_the_bias_is_centred_on_it(case: str) -> None:
     assert isinstance(layer.bias, MeanField) == (plain.bias is not None)
 
 
-@over("case", CASES)
+@each("case", CASES)
 def test_a_fresh_layer_takes_the_arguments_of_torch(case: str) -> None:
     kind, sizes, options, shape = CASES[case]
     torch.manual_seed(1)
@@ -127,7 +128,7 @@ def test_a_fresh_layer_takes_the_arguments_of_torch(case: str) -> None:
     assert new(torch.randn(shape)).shape == layer(torch.randn(shape)).shape
 
 
-@over("case", CASES)
+@each("case", CASES)
 def test_weights_are_laid_out_as_outputs_first(case: str) -> None:
     kind, sizes, options, _ = CASES[case]
     _, layer, _ = pair(case)
@@ -146,7 +147,7 @@ def test_conversion_copies_the_weights() -> None:
         assert torch.equal(plain(x), before)
 
 
-@over("posterior", POSTERIORS)
+@each("posterior", POSTERIORS)
 @over("kind", LAYERS)
 def test_every_layer_takes_every_posterior(kind: type[layers.BayesLayer], posterior: str) -> None:
     sizes = (4, 4) if kind is layers.Linear else (4, 4, 2)

@@ -16,6 +16,7 @@ from bayeslim.gaussian import Gaussian as Propagated
 from bayeslim.layers import GRU, LSTM, scan
 from bayeslim.likelihoods import Gaussian
 from bayeslim.posteriors import MeanField
+from contracts.cases import each
 from contracts.members import POSTERIORS, over
 from contracts.two_samples import assert_same_moments
 from contracts.vanishing import assert_same, check_vanishing
@@ -90,8 +91,8 @@ def after(seed: int, call: Callable[[], Any]) -> Any:
 
 
 @over("kind", KINDS)
-@over("options", OPTIONS)
-@over("bias_posterior", [False, True])
+@each("options", OPTIONS)
+@each("bias_posterior", [False, True])
 def test_a_vanishing_scale_reproduces_the_torch_layer(kind: str, options: str, bias_posterior: bool) -> None:
     layer = plain(kind, **OPTIONS[options])
     same = kind == "GRU" or not layer.bias
@@ -156,12 +157,9 @@ def test_gradients_are_those_of_the_drawn_weights(kind: str) -> None:
     assert seen == {id(parameter) for parameter in layer.parameters()}
 
 
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-
-
 @over("kind", KINDS)
 @over("options", ["plain", "three-layers-both", "without-bias"])
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 def test_the_fused_kernel_is_the_loop(kind: str, options: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Outputs, states and gradients of the same draw."""
     layer, x = bayesian(kind, **OPTIONS[options]).to(device), noise(6, 4, 5).to(device).requires_grad_()

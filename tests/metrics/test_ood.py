@@ -13,6 +13,7 @@ from sklearn import metrics as sklearn_metrics
 from torch import Tensor
 
 from bayeslim.metrics import auroc, fpr_at_tpr, ood
+from contracts.cases import each
 
 DTYPES = [torch.float32, torch.float64]
 
@@ -58,9 +59,9 @@ def test_auroc_edges() -> None:
     assert auroc(torch.tensor([1, 2]), torch.tensor([2, 3])) == 0.875  # integer scores
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize("tpr", [0.01, 0.5, 0.8, 0.95, 1.0])
+@each("dtype", DTYPES)
+@each("ties", [False, True])
+@each("tpr", [0.01, 0.5, 0.8, 0.95, 1.0])
 def test_fpr_matches_the_roc_curve(dtype: torch.dtype, ties: bool, tpr: float) -> None:
     scores_in, scores_out = score_pair(dtype, ties)
     false_rates, true_rates, _ = sklearn_metrics.roc_curve(*stacked(scores_in, scores_out), drop_intermediate=False)
@@ -68,7 +69,7 @@ def test_fpr_matches_the_roc_curve(dtype: torch.dtype, ties: bool, tpr: float) -
     assert fpr_at_tpr(scores_in, scores_out, tpr) == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("percent", range(1, 101))
+@each("percent", range(1, 101))
 def test_fpr_needs_exactly_the_asked_fraction(percent: int) -> None:
     # With scores 1..100 on both sides, flagging k of 100 flags k of 100 on the other side too.
     ranks = torch.arange(1.0, 101.0)

@@ -22,6 +22,7 @@ from bayeslim.metrics import (
     rmse,
     scores,
 )
+from contracts.cases import each
 
 ClassScore = Callable[[Tensor, Tensor], float]
 CLASS_SCORES: list[ClassScore] = [accuracy, negative_log_likelihood, brier]
@@ -236,8 +237,8 @@ GOOD = torch.tensor([[0.8, 0.2], [0.3, 0.7]])
 LABELS = torch.tensor([0, 1])
 
 
-@pytest.mark.parametrize("score", CLASS_SCORES)
-@pytest.mark.parametrize(
+@each("score", CLASS_SCORES)
+@each(
     ("probabilities", "error", "message"),
     [
         (GOOD[:, 0], ValueError, "`probabilities` must be (N, C) with C >= 2, got shape (2,): for"),
@@ -263,8 +264,8 @@ def test_bad_probabilities(score: ClassScore, probabilities: Tensor, error: type
         score(probabilities, LABELS)
 
 
-@pytest.mark.parametrize("score", CLASS_SCORES)
-@pytest.mark.parametrize(
+@each("score", CLASS_SCORES)
+@each(
     ("labels", "error", "message"),
     [
         (LABELS.float(), TypeError, "`labels` must be integers, got dtype torch.float32: pass"),
@@ -302,7 +303,7 @@ MIXED = torch.tensor([1.0, 0.0, 1.0])
 BROKEN = torch.tensor([1.0, math.inf, 1.0])
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "message"),
     [
         (lambda: rmse(ONES, ONES[:, None]), "`y` must have the shape of `mean` (3,), got (3, 1)"),

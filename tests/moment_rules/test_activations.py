@@ -19,6 +19,7 @@ from bayeslim.gaussian import MOMENT_RULES, Gaussian
 from bayeslim.models import ACTIVATIONS
 from bayeslim.moment_rules import table
 from bayeslim.moment_rules.activations import leaky_relu, relu
+from contracts.cases import each
 from contracts.members import over
 from contracts.statistics import assert_moments, draws
 
@@ -80,8 +81,8 @@ def dense(function: Function, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor
     return first, (values - first[:, None]).square() @ weight
 
 
-@over("z", [-30.0, -13.0, -10.0, -6.0, -5.0, -3.0, -1.0, 0.0, 0.5, 2.0, 6.0, 13.0, 30.0])
-@over("std", [1e-6, 1.0, 1e4])
+@each("z", [-30.0, -13.0, -10.0, -6.0, -5.0, -3.0, -1.0, 0.0, 0.5, 2.0, 6.0, 13.0, 30.0])
+@each("std", [1e-6, 1.0, 1e4])
 def test_relu_moments_in_float32_over_all_ranges(z: float, std: float) -> None:
     """Errors are counted in the input's own deviation and variance."""
     value = moments_of(F.relu, Gaussian(torch.tensor(z * std), torch.tensor(std).square()))
@@ -191,8 +192,8 @@ FIRST_ORDER: dict[str, Function] = QUADRATURE | {
 }
 
 
-@over("name", FIRST_ORDER)
-@over("dtype", [torch.float64, torch.float16])
+@each("name", FIRST_ORDER)
+@each("dtype", [torch.float64, torch.float16])
 def test_first_order_by_autograd(name: str, dtype: torch.dtype) -> None:
     """`f(m)` and `f'(m)^2 v`, in the type of the input."""
     function = FIRST_ORDER[name]
@@ -224,7 +225,7 @@ def test_exp_is_log_normal() -> None:
     assert_moments(draws(lambda: x.rsample().exp(), 100_000, seed=0), expected.loc, expected.variance)
 
 
-@over("std", [0.1, 0.5, 1.0])
+@each("std", [0.1, 0.5, 1.0])
 @over("name", SMOOTH)
 def test_smooth_activations_equal_dense_quadrature(name: str, std: float) -> None:
     """The mean's error is counted in output deviations."""

@@ -13,6 +13,7 @@ from bayeslim.estimators import moments, taylor_moments
 from bayeslim.gaussian import Gaussian
 from bayeslim.ops import ConvOp, ConvTransposeOp, LinearOp, Op
 from bayeslim.posteriors import Posterior
+from contracts.cases import each
 from contracts.dense import bilinear_map
 from contracts.members import over, perturbed
 from moment_rules.monte_carlo import Function, assert_exact, certain, moments_of, uncertain
@@ -66,7 +67,7 @@ EXACT: dict[str, tuple[Function, tuple[Any, ...]]] = {
 }
 
 
-@over("name", EXACT)
+@each("name", EXACT)
 def test_sums_and_products_are_exact(name: str) -> None:
     function, inputs = EXACT[name]
     assert_exact(function, *inputs)
@@ -128,8 +129,8 @@ def residual_variance(op: Op, q: Posterior, x: Gaussian, factor: float) -> torch
     return (through_mean.square() @ v + factor**2 * of_weights @ spread).reshape(x.shape)
 
 
-@over("name", [name for name in SAME_SHAPE if name != "strided"])
-@over("posterior", ["MeanField", "Multiplicative"])
+@each("name", [name for name in SAME_SHAPE if name != "strided"])
+@each("posterior", ["MeanField", "Multiplicative"])
 def test_a_residual_connection_around_one_layer_is_exact(name: str, posterior: str) -> None:
     op, weight, shape = SAME_SHAPE[name]
     q, x = perturbed(posterior, weight), uncertain(*shape)

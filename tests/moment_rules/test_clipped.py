@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bayeslim.gaussian import Gaussian
+from contracts.cases import each
 from contracts.members import over
 from moment_rules.jacobians import assert_first_order, assert_gradients
 from moment_rules.monte_carlo import Function, assert_exact, certain, moments_of, uncertain
@@ -93,14 +94,14 @@ def test_slopes_get_gradients() -> None:
     assert isinstance(nn.PReLU()(Gaussian(torch.zeros(4), torch.ones(4))), Gaussian)
 
 
-@over("name", PIECES | TENSORS)
+@each("name", PIECES | TENSORS)
 def test_first_order(name: str) -> None:
     rtol = 1e-6 if name == "hardsigmoid" else 1e-12  # torch keeps its slope in single precision
     assert_first_order((PIECES | TENSORS)[name], uncertain(2, 3, 4, seed=3, mode="taylor"), rtol)
 
 
-@over("name", PIECES)
-@over("variance", [0.0, 1e-30, 1e-6, 1.0, 1e6])
+@each("name", PIECES)
+@each("variance", [0.0, 1e-30, 1e-6, 1.0, 1e6])
 def test_values_and_gradients_are_finite(name: str, variance: float) -> None:
     """In float32, and never more uncertain than the steepest slope makes the input."""
     function = (lambda x: F.prelu(x, SLOPES[:1].float())) if name.startswith("prelu") else PIECES[name]

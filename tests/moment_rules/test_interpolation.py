@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.gaussian import Gaussian
+from contracts.cases import each
 from contracts.members import over
 from moment_rules.jacobians import assert_first_order, assert_gradients
 from moment_rules.monte_carlo import Function, assert_exact, certain, moments_of, sampled, uncertain
@@ -40,8 +41,8 @@ CASES: dict[str, tuple[dict[str, Any], Gaussian]] = {
 }
 
 
-@over("name", CASES)
-@over("mode", ["exact", "taylor"])
+@each("name", CASES)
+@each("mode", ["exact", "taylor"])
 def test_every_mode_is_its_linear_map(name: str, mode: Any) -> None:
     options, x = CASES[name]
     assert_first_order(lambda x: F.interpolate(x, **options), Gaussian(x.loc, x.variance, mode))

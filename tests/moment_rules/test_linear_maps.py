@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from bayeslim.gaussian import Gaussian
-from contracts.members import over
+from contracts.cases import each
 from contracts.statistics import assert_moments
 from moment_rules.monte_carlo import Function, assert_exact, certain, moments_of, sampled, uncertain
 
@@ -69,7 +69,7 @@ EXACT: dict[str, tuple[Function, tuple[Any, ...]]] = {
 }
 
 
-@over("name", EXACT)
+@each("name", EXACT)
 def test_linear_maps_are_exact(name: str) -> None:
     function, inputs = EXACT[name]
     assert_exact(function, *inputs)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from bayeslim.gaussian import Gaussian
+from contracts.cases import each
 from contracts.members import over
 from moment_rules.monte_carlo import Function, assert_exact, moments_of, sampled, uncertain
 
@@ -40,7 +41,7 @@ EXACT: dict[str, tuple[Function, Gaussian]] = {
 }
 
 
-@over("name", EXACT)
+@each("name", EXACT)
 def test_averages_are_exact(name: str) -> None:
     assert_exact(*EXACT[name])
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from bayeslim.gaussian import Gaussian
+from contracts.cases import each
 from contracts.members import over
 from moment_rules.jacobians import assert_gradients
 from moment_rules.monte_carlo import Function, assert_exact, certain, moments_of, uncertain
@@ -45,7 +46,7 @@ EXACT: dict[str, tuple[Function, tuple[Any, ...]]] = {
 }
 
 
-@over("name", EXACT)
+@each("name", EXACT)
 def test_products_are_exact(name: str) -> None:
     function, inputs = EXACT[name]
     assert_exact(function, *inputs)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from bayeslim.gaussian import MOMENT_RULES, Gaussian
 from bayeslim.moment_rules import shapes, table
 from bayeslim.select import Select
+from contracts.cases import each
 from contracts.members import over
 from moment_rules.monte_carlo import Function, certain, uncertain
 
@@ -98,7 +99,7 @@ def parts(value: Any) -> list[Any]:
     return list(value) if isinstance(value, tuple | list) else [value]
 
 
-@over("name", CASES)
+@each("name", CASES)
 def test_mean_and_variance_move_alike(name: str) -> None:
     function, x = CASES[name][1], uncertain(2, 3, 4, mode="taylor")
     found, means, variances = (parts(function(value)) for value in (x, x.loc, x.variance))

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bayeslim.gaussian import Gaussian
+from contracts.cases import each
 from contracts.members import over
 from contracts.statistics import assert_moments
 from moment_rules.monte_carlo import (
@@ -54,9 +55,9 @@ def test_ten_logits_are_as_far_off_as_stated(function: Function, noise: float, s
     assert_states(error.abs().mean().item(), stated)
 
 
-@pytest.mark.parametrize("function", [F.softmax, torch.softmax, F.log_softmax, torch.log_softmax])
-@over("mode", ["exact", "taylor"])
-@over("dim", [0, 1, -1])
+@each("function", [F.softmax, torch.softmax, F.log_softmax, torch.log_softmax])
+@each("mode", ["exact", "taylor"])
+@each("dim", [0, 1, -1])
 def test_the_variance_is_that_of_the_full_jacobian(function: Function, mode: Any, dim: int) -> None:
     x = uncertain(3, 4, mode=mode)
     found = moments_of(lambda x: function(x, dim), x)
@@ -244,7 +245,7 @@ SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[int, ...]]] = {
 
 
 @over("name", SHAPES)
-@over("gradients", [True, False])
+@each("gradients", [True, False])
 def test_plain_multi_head_attention_takes_an_uncertain_input(name: str, gradients: bool) -> None:
     """Also without gradients, where torch looks for its fused kernel."""
     build, options, shape = SHAPES[name]

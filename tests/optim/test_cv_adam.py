@@ -173,9 +173,6 @@ def test_bad_options(options: dict[str, Any], message: str) -> None:
         CVAdam([nn.Parameter(torch.ones(2))], **({"num_data": 10, "lr": 0.1} | options))
 
 
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-
-
 def _one(dtype: torch.dtype, **options: Any) -> tuple[torch.Tensor, CVAdam]:
     """A parameter with a gradient; float64 takes the plain way, float32 the kernel."""
     torch.manual_seed(0)
@@ -184,7 +181,7 @@ def _one(dtype: torch.dtype, **options: Any) -> tuple[torch.Tensor, CVAdam]:
     return weight, CVAdam([weight], num_data=100, lr=0.2, weight_decay=0.03, eta=0.4, **options)
 
 
-@needs_cuda
+@pytest.mark.cuda
 @pytest.mark.parametrize("per_weight", [False, True])
 def test_cuda_kernel_without_noise_is_the_plain_update(per_weight: bool) -> None:
     found = []
@@ -199,7 +196,7 @@ def test_cuda_kernel_without_noise_is_the_plain_update(per_weight: bool) -> None
     torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-5)
 
 
-@needs_cuda
+@pytest.mark.cuda
 def test_cuda_kernel_injects_noise_and_reuses_it() -> None:
     weight, optimizer = _one(torch.float32, temperature=0.5)
     gradient, alpha = weight.grad, 0.5 * 0.2**0.75

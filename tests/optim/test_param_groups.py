@@ -11,6 +11,7 @@ import bayeslim as bl
 from bayeslim.likelihoods import Gaussian
 from bayeslim.optim.param_groups import merged, param_groups
 from bayeslim.priors import Normal, Prior
+from contracts.cases import each
 from contracts.members import LAYERS, POSTERIORS
 
 
@@ -57,8 +58,8 @@ def test_every_parameter_is_in_its_group() -> None:
     }
 
 
-@pytest.mark.parametrize("posterior", POSTERIORS)
-@pytest.mark.parametrize("kind", LAYERS)
+@each("posterior", POSTERIORS)
+@each("kind", LAYERS)
 def test_scales_of_every_posterior_and_layer(posterior: str, kind: type[bl.layers.BayesLayer]) -> None:
     options: dict[str, Any] = {} if kind is bl.layers.Linear else {"kernel_size": 2}
     build: Any = kind

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from bayeslim.optim import SGHMC, SGLD, CVAdam, injection
 from bayeslim.optim.injection import Sampler
+from contracts.cases import each
 
 KINDS = pytest.mark.parametrize("kind", [CVAdam, SGLD, SGHMC])
 Kind = Callable[..., Sampler]
@@ -239,7 +240,7 @@ def test_channels_last_and_scalar_parameters(kind: Kind) -> None:
 
 
 @KINDS
-@pytest.mark.parametrize(
+@each(
     ("options", "message"),
     [
         ({"num_data": 0}, "`num_data` must be the positive number of training examples, got 0"),

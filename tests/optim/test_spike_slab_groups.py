@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from bayeslim.optim.groups import Group, PrunableLayer, check_group, em_threshold, prunable_layers
 from bayeslim.priors import Normal
+from contracts.cases import each
 
 
 def layer_of(module: nn.Module) -> PrunableLayer:
@@ -82,8 +83,8 @@ def brute_force(weight: Tensor, group: Group, conv_groups: int, transposed: bool
     return found
 
 
-@pytest.mark.parametrize("group", ["weight", "kernel", "input_unit", "output_unit"])
-@pytest.mark.parametrize(
+@each("group", ["weight", "kernel", "input_unit", "output_unit"])
+@each(
     ("module", "conv_groups", "transposed"),
     [
         (nn.Conv1d(4, 6, 3), 1, False),

@@ -17,6 +17,7 @@ from bayeslim.layers import Linear
 from bayeslim.masks import Masked
 from bayeslim.posteriors import MeanField, Posterior
 from bayeslim.posteriors.base import NotATensor
+from contracts.cases import each
 from contracts.members import POSTERIORS, over
 
 ADVICE = r"is a distribution, not a tensor; use its `\.mean\(\)`, or `\.rsample\(\)` for a draw"
@@ -61,8 +62,8 @@ def test_shape_type_and_device_are_those_of_the_mean(name: str) -> None:
     assert POSTERIORS["MeanField"](torch.empty(2, 1, device="meta")).device.type == "meta"
 
 
-@over("use", USES)
-@over("name", [*POSTERIORS, "Masked"])
+@each("use", USES)
+@each("name", [*POSTERIORS, "Masked"])
 def test_what_only_a_tensor_can_is_refused_with_advice(name: str, use: str) -> None:
     with pytest.raises(NotATensor, match=ADVICE):
         USES[use](every(name))

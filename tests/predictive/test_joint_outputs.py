@@ -16,6 +16,7 @@ from bayeslim.masks import Masked
 from bayeslim.posteriors import KTied, MeanField, Multiplicative
 from bayeslim.posteriors.base import Posterior
 from bayeslim.predictive.joint_outputs import JointOutputs, draw_jointly, pays
+from contracts.cases import each
 from contracts.statistics import assert_covariance, assert_mean, draws
 
 MeanField03 = functools.partial(MeanField, scale=0.3)
@@ -76,9 +77,9 @@ def exact_moments(layer: Linear, x: Tensor) -> tuple[Tensor, Tensor]:
     return mean.detach(), covariance.detach()
 
 
-@pytest.mark.parametrize("bias", BIASES)
-@pytest.mark.parametrize("posterior", POSTERIORS)
-@pytest.mark.parametrize("rows", [1, 3, 6])  # 6 vectors of 4 features depend on each other
+@each("bias", BIASES)
+@each("posterior", POSTERIORS)
+@each("rows", [1, 3, 6])  # 6 vectors of 4 features depend on each other
 def test_factors_give_the_exact_covariance(posterior: str, bias: str, rows: int) -> None:
     layer, x = linear(POSTERIORS[posterior], **BIASES[bias]), inputs(rows, 4)
     found = joint(layer, x)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 import bayeslim as bl
+from contracts.cases import each
 
 COUNT = 6
 U, V, Y = torch.randn(COUNT, 3), torch.randn(COUNT, 3), torch.arange(COUNT) % 2
@@ -54,7 +55,7 @@ def predict(x: Any) -> Any:
     return bl.predict(Two(), x, likelihood=CLASSES)
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "data"),
     [
         *((call, data) for call in (fit, evaluate) for data in (((U, V), Y), ([U, V], Y), ((U, V[:, :2]), Y))),

@@ -11,6 +11,7 @@ from scipy import optimize
 from torch import Tensor, distributions
 
 from bayeslim.priors import ARD, GammaARD, LogUniform
+from contracts.cases import each
 from contracts.members import log_alpha_grid, over
 
 POINTS = [(0.7, 0.2), (-0.01, 0.3), (2.0, 2.0), (0.0, 0.5), (1e-3, 1e-5)]
@@ -60,8 +61,8 @@ def test_ard_falls_with_alpha_and_bounds_the_log_uniform_from_below() -> None:
     assert bool((log_uniform - ard <= 0.63576).all())
 
 
-@pytest.mark.parametrize(("a", "b"), HYPERPRIORS)
-@pytest.mark.parametrize(("mean", "std"), POINTS)
+@each(("a", "b"), HYPERPRIORS)
+@each(("mean", "std"), POINTS)
 def test_gamma_is_the_objective_at_the_best_precision(mean: float, std: float, a: float, b: float) -> None:
     """`torch.tensor(a).double()` rounds `a` to float32; the prior is built with the same number."""
     rounded = float(torch.tensor(a))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bayeslim.priors import Normal, ScaleMixture
 from bayeslim.priors.quadrature import legendre_rule, local_expectation
-from contracts.members import over
+from contracts.cases import each
 
 
 def bump(w: Tensor) -> tuple[Tensor, Tensor]:
@@ -19,9 +19,9 @@ def bump(w: Tensor) -> tuple[Tensor, Tensor]:
     return value, -w * value
 
 
-@over("std", [1e-12, 1e-3, 0.5, 3.0, 1e3])
-@over("mean", [0.0, 0.6, -4.0])
-@over("dtype", [torch.float32, torch.float64])
+@each("std", [1e-12, 1e-3, 0.5, 3.0, 1e3])
+@each("mean", [0.0, 0.6, -4.0])
+@each("dtype", [torch.float32, torch.float64])
 def test_expectation_of_a_gaussian_bump(mean: float, std: float, dtype: torch.dtype) -> None:
     m, log_std = torch.tensor(mean, dtype=dtype), torch.tensor(std, dtype=dtype).log()
     value = local_expectation(bump, 9.0, m, log_std, legendre_rule(60))

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from bayeslim.priors import ARD, GammaARD, HeNormal, LogUniform, Normal, Prior, ScaleMixture, StudentT
+from contracts.cases import each
 
 PRIORS: dict[str, Prior] = {
     "normal": Normal(),
@@ -60,9 +61,9 @@ def test_of_many_networks_at_once(name: str) -> None:
     torch.testing.assert_close(found, tuple(torch.stack(part) for part in zip(*alone, strict=True)))
 
 
-@pytest.mark.parametrize("name", CLOSED)
-@pytest.mark.parametrize("log_scale", [-800.0, -69.0, 0.0, 44.0])
-@pytest.mark.parametrize("size", [0.0, 1e-30, 1.0, 1e15])
+@each("name", CLOSED)
+@each("log_scale", [-800.0, -69.0, 0.0, 44.0])
+@each("size", [0.0, 1e-30, 1.0, 1e15])
 def test_extremes_stay_finite(name: str, log_scale: float, size: float) -> None:
     mean, log_std = torch.full((2,), size, requires_grad=True), torch.full((2,), log_scale, requires_grad=True)
     total = PRIORS[name].total(mean, log_std)

@@ -20,6 +20,7 @@ from bayeslim.posteriors import KTied, MeanField, Multiplicative
 from bayeslim.pruning.compact import compact
 from bayeslim.pruning.prune import bayes_layers, set_masks_
 from bayeslim.select import Select
+from contracts.cases import each
 from pruning.networks import BatchView, Dense, Gated, Residual
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -99,8 +100,8 @@ def shapes(model: nn.Module) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh", "sigmoid", "gelu", "sin"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("fold", ["mean", "exact"])
+@each("dtype", [torch.float32, torch.float64])
+@each("fold", ["mean", "exact"])
 def test_perceptrons(activation: str, dtype: torch.dtype, fold: str) -> None:
     shrunk = 0
     for seed in range(8):

@@ -13,6 +13,7 @@ import bayeslim as bl
 from bayeslim.masks import mask_of
 from bayeslim.pruning import MAGNITUDE, prune_
 from bayeslim.pruning.prune import bayes_layers
+from contracts.cases import each
 
 MANY = 4096
 KINDS: dict[str, Callable[[int], Tensor]] = {
@@ -38,8 +39,8 @@ def kept(model: nn.Module) -> Tensor:
     return torch.cat([mask_of(layer.weight).flatten() for layer in bayes_layers(model).values()]).bool()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("sample", [1, 16, 256])
+@each("kind", KINDS)
+@each("sample", [1, 16, 256])
 def test_the_lowest_go_and_the_first_of_equal_ones(kind: str, sample: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bayeslim.pruning.prune.SAMPLE", sample)
     torch.manual_seed(0)

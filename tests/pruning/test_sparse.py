@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import bayeslim as bl
 from bayeslim.pruning import MAGNITUDE, prune_, sparse
 from bayeslim.pruning.sparse import SparseLinear, sparsify_
+from contracts.cases import each
 
 
 def thin(inputs: int, outputs: int, keep: float = 0.05, bias: bool = True) -> nn.Linear:
@@ -24,9 +25,9 @@ def set_times(monkeypatch: pytest.MonkeyPatch, dense: float, csr: float) -> None
     monkeypatch.setattr(sparse, "_times", lambda first, second, x: (dense, csr))
 
 
-@pytest.mark.parametrize("shape", [(30,), (1, 30), (7, 30), (2, 3, 30), (0, 30)])
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("keep", [0.0, 0.1, 1.0])
+@each("shape", [(30,), (1, 30), (7, 30), (2, 3, 30), (0, 30)])
+@each("bias", [True, False])
+@each("keep", [0.0, 0.1, 1.0])
 def test_outputs_are_the_dense_ones(shape: tuple[int, ...], bias: bool, keep: float) -> None:
     torch.manual_seed(0)
     plain, x = thin(30, 20, keep, bias), torch.randn(shape)

@@ -9,15 +9,16 @@ import bayeslim as bl
 from bayeslim.methods import Method
 from bayeslim.schedules import Progress
 from bayeslim.sklearn import BayesianMLPClassifier, BayesianMLPRegressor, estimator
+from contracts.cases import each
 
 
 class Stop(Exception):
     pass
 
 
-@pytest.mark.parametrize("kind", [BayesianMLPClassifier, BayesianMLPRegressor])
-@pytest.mark.parametrize("max_iter", [1, 2, 3, 10, 100])
-@pytest.mark.parametrize("kl_warmup", [None, 1.0, 0.5, 0.0])
+@each("kind", [BayesianMLPClassifier, BayesianMLPRegressor])
+@each("max_iter", [1, 2, 3, 10, 100])
+@each("kl_warmup", [None, 1.0, 0.5, 0.0])
 def test_the_last_epoch_has_the_whole_weight(
     kind: Any, max_iter: int, kl_warmup: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 import bayeslim as bl
 from bayeslim.gaussian import Gaussian
 from bayeslim.posteriors import KTied, MatrixNormal, MeanField
+from contracts.cases import each
 from contracts.members import POSTERIORS
 from contracts.statistics import assert_within
 from system.matrix import ESTIMATORS, KINDS, SAMPLING, example, layer
@@ -35,7 +36,7 @@ def exact_variance(module: bl.layers.BayesLayer, x: Tensor) -> Tensor:
     return module.op(x.double().square(), variance)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each("kind", KINDS)
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_gradients_stay_finite(kind: str, estimator: str, dtype: torch.dtype) -> None:
@@ -61,7 +62,7 @@ def test_every_posterior_has_finite_gradients_in_bfloat16(posterior: str, estima
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in module.parameters())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each("kind", KINDS)
 @pytest.mark.parametrize("posterior", TINY)
 def test_propagated_variances_survive_float16(kind: str, posterior: str) -> None:
     """Within 1 % at a standard deviation of 1e-4; the naive path is off by a quarter or underflows."""

@@ -10,12 +10,13 @@ import torch
 import bayeslim as bl
 from bayeslim.likelihoods import Gaussian, likelihood_of
 from bayeslim.likelihoods.base import remember_likelihood_
+from contracts.cases import each
 from contracts.members import POSTERIORS
 from system.matrix import ESTIMATORS, KINDS, SAMPLING, example, layer, output
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("estimator", ESTIMATORS)
+@each("kind", KINDS)
+@each("estimator", ESTIMATORS)
 def test_deepcopy_after_a_forward_and_backward(kind: str, estimator: str) -> None:
     original, x = layer(kind, estimator=ESTIMATORS[estimator]), example(kind)
     output(original, x).sum().backward()
@@ -64,8 +65,8 @@ def test_strict_state_dict(kind: str) -> None:
         other.load_state_dict(state | {"noise": torch.zeros(1)})
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("estimator", SAMPLING)
+@each("kind", KINDS)
+@each("estimator", SAMPLING)
 def test_a_forward_pass_leaves_nothing_behind(kind: str, estimator: str) -> None:
     """No noise, sample or KL on the module: attributes, parameters and buffers are the same objects."""
     module, x = layer(kind, estimator=SAMPLING[estimator]), example(kind)

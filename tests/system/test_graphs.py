@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.export.moments import MomentsNetwork
+from contracts.cases import each
 from contracts.members import POSTERIORS
 from contracts.statistics import assert_gaussian_moments
 from system.compiled_noise import compiled_noise
@@ -169,7 +170,7 @@ def test_the_batch_size_of_an_exported_network_may_vary() -> None:
         assert torch.allclose(program(x), model(x), atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each("kind", KINDS)
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_every_layer_vectorises(kind: str, estimator: str) -> None:
     """Draws of a vectorised pass have the moments that the layer propagates in closed form."""

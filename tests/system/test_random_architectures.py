@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.export import export_onnx, load_slim, sample_networks, save_slim
+from contracts.cases import each
 
 ACTIVATIONS = [nn.ReLU, nn.Tanh, nn.SiLU, nn.LeakyReLU, nn.Identity]
 POSTERIORS: list[Any] = [
@@ -151,7 +152,7 @@ def test_onnx_often_answers_as_torch(case: tuple[nn.Sequential, Tensor], amount:
 SCALES = [1e-30, 1e-15, 1e-4, 1.0, 1e4, 1e15, 1e30]
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@each("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("prior", PRIORS)
 def test_the_kl_is_a_number_at_every_scale(prior: Any, dtype: torch.dtype) -> None:
     """Means and deviations from 1e-30 to 1e30, means as far as the type holds them: not negative, nowhere NaN.

@@ -14,6 +14,7 @@ import bayeslim as bl
 from bayeslim.divergence import is_sharded
 from bayeslim.runtime.seeds import derived_seed
 from bayeslim.training.sharding import full_state, shard_, unsharded
+from contracts.cases import each
 from system import sharded_runs
 from system.launching import ENVIRONMENT, TORCHRUN, launched
 from training.problems import blobs, distance, equal, small
@@ -33,7 +34,7 @@ def seen(place: Path) -> Seen:
     return torch.load(place / "seen.pt", weights_only=False)
 
 
-@pytest.mark.parametrize("name", [*sharded_runs.PAIRS, "pruned"])
+@each("name", [*sharded_runs.PAIRS, "pruned"])
 def test_the_kl_and_its_gradient_are_those_of_the_whole_network(seen: Seen, name: str) -> None:
     whole, shards = seen[0]["divergences"][name]
     assert whole.keys() == shards.keys()
@@ -43,7 +44,7 @@ def test_the_kl_and_its_gradient_are_those_of_the_whole_network(seen: Seen, name
     assert max(value.abs().max().item() for key, value in whole.items() if key != "kl") > 0.1
 
 
-@pytest.mark.parametrize("name", sharded_runs.PAIRS)
+@each("name", sharded_runs.PAIRS)
 def test_the_gradient_is_that_of_one_process_with_shared_noise(seen: Seen, name: str) -> None:
     alone = sharded_runs.pair_gradient(name)
     assert distance(alone, seen[0]["pairs"][name]) < 1e-5

@@ -17,6 +17,7 @@ from bayeslim.layers import Linear
 from bayeslim.likelihoods.base import remember_likelihood_
 from bayeslim.posteriors import KTied, MatrixNormal, MeanField, Multiplicative, Posterior
 from bayeslim.pruning.cutting import Cut, cut_layer_
+from contracts.cases import each
 from contracts.members import FACTORISED, POSTERIORS
 from system.matrix import example, layer
 from training.problems import blobs
@@ -135,7 +136,7 @@ def test_new_posteriors_state_scales_with_all_digits(posterior: str, dtype: torc
 
 
 @pytest.mark.parametrize("dtype", NARROW)
-@pytest.mark.parametrize("posterior", MEMBERS)
+@each("posterior", MEMBERS)
 @pytest.mark.parametrize("kind", ["Linear", "ConvTranspose2d"])
 def test_outputs_have_the_type_of_the_weights_and_gradients_that_of_the_scales(
     kind: str, posterior: str, dtype: torch.dtype

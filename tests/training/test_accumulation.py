@@ -77,7 +77,7 @@ def test_a_stack_averages_over_the_examples_too() -> None:
         assert histories[1][name] == pytest.approx(history[name], rel=1e-5)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.cuda
 def test_a_cuda_graph_weighs_batches_alike() -> None:
     adam = functools.partial(torch.optim.Adam, lr=1e-2, capturable=True)
     own: dict[str, Any] = {"epochs": 6, "batch_size": 50, "accumulate": 3, "optimizer": adam, "device": "cuda"}

@@ -14,6 +14,7 @@ from bayeslim.likelihoods import Gaussian
 from bayeslim.posteriors import MeanField
 from bayeslim.priors import Prior
 from bayeslim.training import elbo
+from contracts.cases import each
 
 
 def network(seed: int = 0) -> nn.Sequential:
@@ -53,9 +54,9 @@ def manual_kl(model: nn.Sequential) -> Tensor:
     return total
 
 
-@pytest.mark.parametrize("num_data", [1, 6, 60_000])
-@pytest.mark.parametrize("beta", [0.0, 0.3, 1.0, 2.5])
-@pytest.mark.parametrize("samples", [1, 4])
+@each("num_data", [1, 6, 60_000])
+@each("beta", [0.0, 0.3, 1.0, 2.5])
+@each("samples", [1, 4])
 def test_value_and_gradient_are_the_definitions(num_data: int, beta: float, samples: int) -> None:
     model, (x, y) = network(), batch()
     torch.manual_seed(7)

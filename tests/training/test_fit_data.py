@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomS
 import bayeslim as bl
 from bayeslim.likelihoods import Gaussian, HeteroscedasticGaussian
 from bayeslim.training.many import fit_many
+from contracts.cases import each
 from training.problems import blobs, distance, equal, line, small, state
 
 CLASSES = bl.Categorical()
@@ -159,7 +160,7 @@ def test_a_sampler_that_picks_examples_needs_num_data() -> None:
     assert kl_share(loader, num_data=20) == 20
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "options", "message"),
     [
         ((X, Y), {"num_data": 60}, "`num_data`=60 contradicts the data, which has 48 examples"),

@@ -47,7 +47,7 @@ def test_compiled_networks_draw_noise_of_their_own() -> None:
     assert distance(models[0], models[1]) > 1e-3
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.cuda
 @pytest.mark.parametrize("method", ["ard", "graves", "k-tied"])
 def test_compiled_networks_learn_on_cuda(method: str) -> None:
     """The joint draws have kernels of their own there, which no vectorised code can use."""
@@ -57,7 +57,7 @@ def test_compiled_networks_learn_on_cuda(method: str) -> None:
     assert all(history["nll"][-1] < 0.7 * history["nll"][0] for history in histories)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.cuda
 @pytest.mark.parametrize("method", ["ard", "graves"])
 def test_a_cuda_graph_gives_what_plain_steps_give(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     ends = []

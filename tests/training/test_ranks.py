@@ -13,11 +13,12 @@ from bayeslim.training.batches import make_batches
 from bayeslim.training.interrupts import StopRequest
 from bayeslim.training.ranks import Ranks, join, weighted
 from bayeslim.training.step import Stepper
+from contracts.cases import each
 from training.problems import blobs, small
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4])
-@pytest.mark.parametrize("size", [1, 2, 3, 13, 16])
+@each("count", [1, 2, 3, 4])
+@each("size", [1, 2, 3, 13, 16])
 def test_parts_cover_a_batch_once_and_their_weights_give_its_mean(size: int, count: int) -> None:
     values = torch.randn(size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     parts = [Ranks(index, count).part(size) for index in range(count)]

@@ -11,7 +11,6 @@ from bayeslim.training.replay import Replayed, ReplayedUpdates
 from bayeslim.training.step import Stepper
 
 CPU = torch.device("cpu")
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 
 
 def test_a_function_runs_once_per_call_and_its_result_comes_back() -> None:
@@ -56,7 +55,7 @@ def test_a_graph_needs_cuda() -> None:
         stepper(cuda_graph=True)
 
 
-@needs_cuda
+@pytest.mark.cuda
 def test_a_graph_needs_a_capturable_optimiser_on_cuda() -> None:
     with pytest.raises(ValueError, match="capturable=True"):
         stepper("cuda", cuda_graph=True)
@@ -64,7 +63,7 @@ def test_a_graph_needs_a_capturable_optimiser_on_cuda() -> None:
         stepper("cuda", cuda_graph=True, capturable=True, autocast=torch.float16)
 
 
-@needs_cuda
+@pytest.mark.cuda
 def test_replayed_steps_on_cuda_are_those_of_plain_ones() -> None:
     def trained(graph: bool) -> Stepper:
         chosen = stepper("cuda", cuda_graph=graph, capturable=True, clip_norm=1.0)
@@ -83,7 +82,7 @@ def test_replayed_steps_on_cuda_are_those_of_plain_ones() -> None:
     assert not graph.updates.kinds
 
 
-@needs_cuda
+@pytest.mark.cuda
 def test_fit_by_graphs_on_cuda_learns_as_without() -> None:
     torch.manual_seed(0)
     x = torch.randn(130, 4)
