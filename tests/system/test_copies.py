@@ -36,7 +36,7 @@ def test_pickle_round_trip(kind: str, protocol: int) -> None:
     original, x = layer(kind), example(kind)
     output(original, x)
     again = pickle.loads(pickle.dumps(original, protocol))
-    assert type(again) is type(original) and again.op == original.op and again.estimator is original.estimator
+    assert type(again) is type(original) and again.op == original.op and again.estimator == original.estimator
     assert torch.equal(output(again, x), output(original, x)) and torch.equal(again.kl(), original.kl())
 
 

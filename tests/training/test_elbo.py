@@ -28,11 +28,11 @@ def batch() -> tuple[Tensor, Tensor]:
 
 
 def weights(model: nn.Sequential, noise: bool) -> list[Tensor]:
-    """The layers' weights and biases in the order in which a forward pass draws them."""
+    """The layers' biases and weights in the order in which a forward pass draws them."""
     parts: list[Tensor] = []
     for layer in model:
         if isinstance(layer, bl.layers.Linear):
-            for q in (layer.weight, layer.bias):
+            for q in (layer.bias, layer.weight):
                 assert isinstance(q, MeanField)
                 parts.append(q.loc + q.log_scale.exp() * torch.randn_like(q.loc) if noise else q.loc)
     return parts
@@ -40,7 +40,7 @@ def weights(model: nn.Sequential, noise: bool) -> list[Tensor]:
 
 def manual_nll(model: nn.Sequential, x: Tensor, y: Tensor, noise: bool) -> Tensor:
     """Cross-entropy by log-sum-exp, the network written out."""
-    w0, b0, w1, b1 = weights(model, noise)
+    b0, w0, b1, w1 = weights(model, noise)
     logits = torch.relu(x @ w0.T + b0) @ w1.T + b1
     return (logits.exp().sum(1).log() - logits[torch.arange(len(y)), y]).mean()
 
@@ -218,7 +218,7 @@ def test_a_kl_of_no_use_need_not_be_computed(monkeypatch: pytest.MonkeyPatch) ->
     model, (x, y) = bl.mlp([3, 4, 2], method="ard"), (torch.randn(5, 3), torch.zeros(5, dtype=torch.long))
     with bl.using(model, bl.mean_only):
         whole = bl.nelbo(model, x, y, likelihood=bl.Categorical(), num_data=5, beta=0.0)
-        monkeypatch.setattr(elbo, "summed_kl", refused)
+        monkeypatch.setattr(elbo, "kl_divergence", refused)
         result = bl.nelbo(model, x, y, likelihood=bl.Categorical(), num_data=5, beta=0.0, with_kl=False)
     assert torch.equal(result.loss, whole.loss) and torch.equal(result.nll, whole.nll) and result.kl.isnan()
     with pytest.raises(ValueError, match=r"`with_kl` may be False for `beta=0.0` alone, got 1.0"):
