@@ -10,7 +10,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "src" / "bayeslim"
 FLOORS = {
-    "for all": "checks runtime progress_bar",
+    "for all": "checks runtime",
     "kernels": "kernels",
     "axes": "divergence estimators full_covariance gaussian layers likelihoods log_alpha masks metrics moment_methods "
     "moment_rules ops posteriors priors select using",

@@ -1,1 +1,1 @@
-"""What serves the whole library: seeds, turns between threads, progress bars, modes, things changed for a while, time and memory."""
+"""What serves the whole library: seeds, threads, progress, modes, what is changed for a while, time and memory."""
