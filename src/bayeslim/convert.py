@@ -96,13 +96,13 @@ def bayesianize_(
                     part.used_at = name
     around = [module for module in model.modules() if any(id(part) in converted for part in module.modules())]
     encoders = {id(module): module for module in around if type(module) is nn.TransformerEncoderLayer}
+    for module in around:
+        if isinstance(module, nn.TransformerEncoder):
+            nested_tensors_(module, allowed=False)
     model = replaced(model, converted)
     model = replaced(
         model, {key: with_hooks(layers.TransformerEncoderLayer(old), old) for key, old in encoders.items()}
     )
-    for module in around:
-        if isinstance(module, nn.TransformerEncoder):
-            nested_tensors_(module, allowed=False)
     warn_of_passed_by(model, where)
     return model
 

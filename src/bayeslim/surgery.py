@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from bayeslim.layers.base import BayesLayer
-from bayeslim.layers.notes import copy_notes_, note_, noted
+from bayeslim.runtime.notes import note_, noted
 
 __all__ = ["copied", "nested_tensors_", "replaced", "sources", "topmost", "with_hooks"]
 
@@ -40,10 +40,7 @@ def copied(model: Network) -> Network:
         >>> twin = copied(model)
     """
     kept = [leaf for module in model.modules() for leaf in tree_leaves(vars(module)) if isinstance(leaf, Tensor)]
-    memo: dict[int, Any] = {id(tensor): tensor.detach().clone() for tensor in kept if not tensor.is_leaf}
-    twin = copy.deepcopy(model, memo)
-    copy_notes_(model, twin, memo)
-    return twin
+    return copy.deepcopy(model, {id(tensor): tensor.detach().clone() for tensor in kept if not tensor.is_leaf})
 
 
 def topmost(model: nn.Module, wanted: Callable[[str, nn.Module], bool]) -> list[tuple[str, nn.Module]]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bayeslim.gaussian import Gaussian as GaussianOutput
-from bayeslim.layers.notes import note_, noted
+from bayeslim.runtime.notes import note_, noted
 
 __all__ = [
     "Conditional",
@@ -149,7 +149,7 @@ def summed(values: Tensor, axes: int) -> Tensor:
 def remember_likelihood_(model: nn.Module, likelihood: Likelihood) -> None:
     """Note on `model` which likelihood it was trained with, for `predict` and `save`.
 
-    Nothing is written on `model`. Copies and pickles of a network with Bayesian layers know it too, see `note_`.
+    Copies and pickles of the network know it too.
     """
     note_(model, "likelihood", likelihood)
 
