@@ -1,19 +1,33 @@
-"""Experiments that train one network per variant and seed: their settings, and all runs as one record."""
+"""Experiments: settings that know their data and how what they compare is measured; all runs as one record."""
 
 from __future__ import annotations
 
+import argparse
+import functools
 import itertools
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from bayeslim_papers.record import Record, begun, check_joinable, united
-from bayeslim_papers.training import Say, silent
+import torch
 
-__all__ = ["Experiment", "run"]
+from bayeslim_papers.record import Record, check_joinable, united
+
+__all__ = ["Experiment", "Member", "Options", "Say", "run", "seeds_together", "silent"]
+
+Say = Callable[[str], None]
+"""What is told how far an experiment is."""
+Member = tuple[tuple[str, ...], int]
+"""The names of a variant, and a seed."""
+Options = dict[str, dict[str, Any]]
+"""Settings by name, with options of argparse."""
+
+
+def silent(text: str) -> None:
+    """Tell nobody."""
 
 
 @dataclass(frozen=True)
@@ -21,33 +35,72 @@ class Experiment(ABC):
     """Settings of an experiment, and what it does with them; `run` makes the record."""
 
     name: ClassVar[str]
-    kind: ClassVar[str]
-    """Where a record has the name."""
-    by: ClassVar[str]
-    """Where a run has the name of its variant."""
-    choices: ClassVar[tuple[str, ...]]
-    """Settings that list which runs were made, seeds among them: results of one file may differ in them."""
+    root: ClassVar[str]
+    """What the folder of `--root` holds."""
+    identity: ClassVar[str] = "experiment"
+    """Where a record has the name; early records have none."""
+    by: ClassVar[tuple[str, ...]] = ("method",)
+    """Where a run has the names of its variant."""
+    choices: ClassVar[tuple[str, ...]] = ("methods", "seeds")
+    """Settings that list which runs were made: results of one file may differ in them."""
     technical: ClassVar[tuple[str, ...]] = ()
     """Settings in which they may differ since they do not change what is found."""
+    options: ClassVar[Options] = {}
+    """What the command line can set, with options that the default does not tell; those with `choices` are checked."""
+    paper: ClassVar[Mapping[str, Any] | None] = None
+    """What the paper says."""
+    checkpoints: ClassVar[bool] = False
+    """Whether an interrupted training goes on from `--checkpoints`."""
 
     seeds: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        for name, options in self.options.items():
+            value: Any = getattr(self, name, None)
+            known = options.get("choices")
+            unknown = {*(value if isinstance(value, tuple) else (value,))} - {*known, None} if known else set()
+            if unknown:
+                raise ValueError(f"`{name}` has no {min(unknown)!r}: choose from {', '.join(map(str, known or ()))}")
+
     @abstractmethod
     def load(self, root: Path | None, device: str) -> Any:
-        """The data, whose `device` is where networks are trained."""
+        """The data."""
 
     @classmethod
-    @abstractmethod
-    def quick(cls, device: str) -> tuple[Self, Any]:
-        """Settings and made-up data with which the whole experiment takes seconds."""
+    def quick(cls, root: Path | None, device: str) -> tuple[Self, Any]:
+        """Settings and data with which the whole experiment takes seconds."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def variants(self) -> Mapping[str, Any]:
-        """What is compared, by name, as `measured` takes it."""
+    @classmethod
+    def begin(cls, chosen: argparse.Namespace) -> tuple[Self, Any]:
+        """Settings and data as the command line asks for them: what is not None there replaces the settings."""
+        given = {field.name: getattr(chosen, field.name, None) for field in fields(cls)}
+        given = {key: tuple(own) if isinstance(own, list) else own for key, own in given.items() if own is not None}
+        if chosen.quick:
+            small, data = cls.quick(chosen.root, chosen.device)
+            return replace(small, **given), data
+        experiment = replace(cls(), **given)  # pyright: ignore[reportCallIssue]
+        return experiment, experiment.load(chosen.root, chosen.device)
 
-    @abstractmethod
+    def variants(self) -> Iterable[tuple[str, ...]]:
+        """The names of what is compared; the methods, unless an experiment says otherwise."""
+        return [(method,) for method in getattr(self, "methods")]  # noqa: B009
+
+    def stacks(self, left: Sequence[Member]) -> Iterable[Sequence[Member]]:
+        """What is left to do, in lists of members that are measured together."""
+        return ([member] for member in left)
+
+    def measured_together(
+        self, members: Sequence[Member], data: Any, folder: Path | None = None, say: Say = silent
+    ) -> list[dict[str, Any]]:
+        """One run for each of a list of `stacks`: what the record says of it besides variant and seed."""
+        return [
+            self.measured(name, seed, data, folder and folder / f"{self.name}-{name}-{seed}", say)
+            for (name,), seed in members
+        ]
+
     def measured(
-        self, variant: Any, /, seed: int, data: Any, folder: Path | None = None, say: Say = silent
+        self, variant: str, seed: int, data: Any, folder: Path | None = None, say: Say = silent
     ) -> dict[str, Any]:
         """Train and score one network; the seconds that took are part of it.
 
@@ -55,29 +108,31 @@ class Experiment(ABC):
             variant: one of `variants`.
             seed: of the network, its training and its scores.
             data: of `load` or `quick`.
-            folder: for checkpoints, from which an interrupted training goes on.
+            folder: for checkpoints.
             say: told how far training is.
-
-        Returns:
-            What the record says of the run besides variant and seed.
         """
+        raise NotImplementedError
 
-    @abstractmethod
     def headline(self, found: Mapping[str, Any]) -> str:
         """What is told of a finished run."""
+        return ", ".join(f"{name} {value:.4g}" for name, value in found.items() if isinstance(value, float))
 
     def facts(self, data: Any) -> dict[str, Any]:
         """What the record says besides device, version of torch and runs."""
-        return {self.kind: self.name, "config": asdict(self)}
+        own: dict[str, Any] = {self.identity: self.name, "config": asdict(self)}
+        return own | ({} if self.paper is None else {"paper": self.paper})
 
-    def comparable(self) -> dict[str, Any]:
-        """The settings that results of one file must have in common, as JSON has them."""
-        free = (*self.choices, *self.technical)
-        return json.loads(json.dumps({key: value for key, value in asdict(self).items() if key not in free}))
+    def kept(self, one: Mapping[str, Any]) -> bool:
+        """Whether a run of an earlier record counts, or is to be made again."""
+        return True
+
+    def beside(self, record: Record, data: Any) -> dict[str, Any]:
+        """What belongs to a record beside its runs, once these have been made."""
+        return {}
 
     @classmethod
     def merged(cls, records: Sequence[Record]) -> Record:
-        """One record out of several that differ in `choices` and `technical` only; a run that is in two counts once.
+        """One record out of several that differ in `choices` and `technical` only; of equal runs the last counts.
 
         Raises:
             ValueError: if they are of different experiments or settings.
@@ -85,29 +140,48 @@ class Experiment(ABC):
         Example:
             >>> Samplers.merged([json.loads(Path(name).read_text()) for name in ("seed0.json", "seed1.json")])
         """
-        first, last = records[0], records[-1]
-        for other in records[1:]:
-            theirs, ours = (one["config"] | {cls.kind: one[cls.kind]} for one in (first, other))
-            check_joinable(theirs, ours, (*cls.choices, *cls.technical))
-        config = last["config"] | united([one["config"] for one in records], cls.choices)
-        runs = {(run[cls.by], run["seed"]): run for one in records for run in one["runs"]}
-        return last | {"config": config, "runs": list(runs.values())}
+        settings = [{**record["config"], cls.identity: record.get(cls.identity, cls.name)} for record in records]
+        for other in settings[1:]:
+            check_joinable(settings[0], other, (*cls.choices, *cls.technical))
+        config = records[-1]["config"] | united([one["config"] for one in records], cls.choices)
+        runs = {cls.key(one): one for record in records for one in record["runs"]}
+        return records[-1] | {"config": config, "runs": list(runs.values())}
+
+    @classmethod
+    def key(cls, one: Mapping[str, Any]) -> Member:
+        """Which member a run is of."""
+        return tuple(one[name] for name in cls.by), one["seed"]
+
+
+def seeds_together(left: Iterable[Member]) -> list[list[Member]]:
+    """All seeds of a variant in one list, for `Experiment.stacks`.
+
+    Example:
+        >>> seeds_together([(("a",), 0), (("b",), 0), (("a",), 1)])
+        [[(('a',), 0), (('a',), 1)], [(('b',), 0)]]
+    """
+    groups: dict[tuple[str, ...], list[Member]] = {}
+    for member in left:
+        groups.setdefault(member[0], []).append(member)
+    return list(groups.values())
 
 
 def run(
     experiment: Experiment,
     data: Any,
+    device: str = "cpu",
     *,
     earlier: Record | None = None,
     save: Callable[[Record], None] = lambda record: None,
     checkpoints: Path | None = None,
     say: Say = silent,
 ) -> Record:
-    """Train and score every variant and seed, all variants of a seed before the next.
+    """Train and score every variant and seed.
 
     Args:
         experiment: settings.
-        data: on the device to use.
+        data: on the device.
+        device: where it runs.
         earlier: a record with the same settings, whose runs are kept and not computed again.
         save: called with the record whenever it has grown.
         checkpoints: folder for the state of trainings under way.
@@ -120,17 +194,24 @@ def run(
         ValueError: if `earlier` was made with other settings.
 
     Example:
-        >>> record = run(*Samplers.quick("cpu"))
+        >>> record = run(*Samplers.quick(None, "cpu"))
     """
-    record = begun(experiment.facts(data), data.device, earlier, experiment.merged)
-    done = {(one[experiment.by], one["seed"]) for one in record["runs"]}
-    for seed, (name, variant) in itertools.product(experiment.seeds, experiment.variants().items()):
-        if (name, seed) in done:
-            continue
-        label = f"{experiment.name} {name} seed {seed}"
-        folder = checkpoints and checkpoints / f"{experiment.name}-{name}-{seed}"
-        found = experiment.measured(variant, seed, data, folder, lambda text, label=label: say(f"{label}: {text}"))
-        record["runs"].append({experiment.by: name, "seed": seed} | found)
-        say(f"{label}: {experiment.headline(found)} in {found['seconds']:.0f} s")
+    place = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else device
+    record: Record = {**experiment.facts(data), "device": place, "torch": torch.__version__, "runs": []}
+    record = json.loads(json.dumps(record))  # tuples are lists, as in a record that was read
+    if earlier is not None:
+        known = {"commands": earlier["commands"]} if "commands" in earlier else {}
+        record = experiment.merged([earlier, record]) | known
+        record["runs"] = [one for one in record["runs"] if experiment.kept(one)]
+    done = {experiment.key(one) for one in record["runs"]}
+    pairs = ((names, seed) for seed, names in itertools.product(experiment.seeds, experiment.variants()))
+    for members in experiment.stacks([member for member in pairs if member not in done]):
+        labels = [f"{experiment.name} {' '.join(names)} seed {seed}" for names, seed in members]
+        told = functools.partial(lambda label, text: say(f"{label}: {text}"), labels[0])
+        found = experiment.measured_together(members, data, checkpoints, told)
+        for label, (names, seed), own in zip(labels, members, found, strict=True):
+            record["runs"].append(dict(zip(experiment.by, names, strict=True)) | {"seed": seed} | own)
+            say(f"{label}: {experiment.headline(own)}")
+        record |= experiment.beside(record, data)
         save(record)
     return record

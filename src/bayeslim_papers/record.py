@@ -9,43 +9,12 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bayeslim.storage import write_atomically
 
-__all__ = ["Record", "begun", "check_joinable", "join_files", "made_by", "read_record", "united", "write_record"]
+__all__ = ["Record", "check_joinable", "join_files", "made_by", "read_record", "united", "write_record"]
 
 Record = dict[str, Any]
 """What JSON can hold: settings, facts, and a list of runs."""
-
-
-def begun(
-    facts: Mapping[str, Any],
-    device: torch.device,
-    earlier: Record | None,
-    merged: Callable[[Sequence[Record]], Record],
-) -> Record:
-    """The record of an experiment before it runs: facts, device, version of torch, and the runs of an earlier record.
-
-    Args:
-        facts: settings, the paper's numbers and so on, which JSON can hold.
-        device: where it runs.
-        earlier: a record to go on from.
-        merged: joins records, or raises ValueError if their settings differ.
-
-    Example:
-        >>> begun({"config": {"seeds": (0,)}}, torch.device("cpu"), None, merged)["config"]
-        {'seeds': [0]}
-    """
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    record = {**facts, "device": name, "torch": torch.__version__, "runs": []}
-    record = json.loads(json.dumps(record))  # tuples are lists, as in a record that was read
-    if earlier is None:
-        return record
-    known = {"commands": earlier["commands"]} if "commands" in earlier else {}
-    return merged([earlier, record]) | known
-
-
 _command: ContextVar[str | None] = ContextVar("command", default=None)
 
 
@@ -65,26 +34,15 @@ def made_by(command: str) -> Iterator[None]:
 
 
 def read_record(path: Path | None) -> Record | None:
-    """What an experiment wrote there before, to go on from; None where it has not.
-
-    Example:
-        >>> read_record(Path("results/new.json"))
-    """
+    """What an experiment wrote there before, to go on from; None where it has not."""
     return json.loads(path.read_text()) if path is not None and path.exists() else None
 
 
 def write_record(path: Path | None, record: Record) -> None:
     """Write what an experiment measured as JSON, all of it or nothing; without a path, nothing.
 
-    Args:
-        path: the file, or None where none was asked for.
-        record: what JSON can hold.
-
     Raises:
         OSError: if it cannot be written; the message names the file.
-
-    Example:
-        >>> write_record(Path("results/mine.json"), {"accuracy": 98.4})
     """
     if (command := _command.get()) is not None:
         record = {**record, "commands": list(dict.fromkeys([*record.get("commands", []), command]))}
@@ -99,9 +57,6 @@ def join_files(paths: Sequence[Path], merged: Callable[[Sequence[Record]], Recor
         paths: their files.
         merged: joins records, or raises ValueError if their settings differ.
         out: where the whole goes, or None.
-
-    Example:
-        >>> join_files([Path("seed0.json"), Path("seed1.json")], merged, Path("results/mine.json"))
     """
     records = [json.loads(path.read_text()) for path in paths]
     commands = list(dict.fromkeys(command for record in records for command in record.get("commands", [])))
@@ -113,16 +68,10 @@ def join_files(paths: Sequence[Path], merged: Callable[[Sequence[Record]], Recor
 def check_joinable(
     first: Mapping[str, Any], other: Mapping[str, Any], choices: Collection[str], part: str | None = None
 ) -> None:
-    """Raise unless the settings of two records agree in all but `choices`.
-
-    Args:
-        first: settings of one record.
-        other: of another that is to be joined with it.
-        choices: what may differ, such as the seeds.
-        part: what of the records these are the settings of, for the message.
+    """Raise unless the settings of two records agree in all but `choices`, such as the seeds.
 
     Raises:
-        ValueError: naming the first setting that differs.
+        ValueError: naming the first setting that differs, and the part of the records that it is of.
 
     Example:
         >>> check_joinable({"epochs": 3, "seeds": [0]}, {"epochs": 3, "seeds": [1]}, {"seeds"})
@@ -138,10 +87,6 @@ def check_joinable(
 
 def united(settings: Sequence[Mapping[str, Any]], choices: Collection[str]) -> dict[str, list[Any]]:
     """The settings that list what was run, with what is in any of several records.
-
-    Args:
-        settings: of the records.
-        choices: names of the lists.
 
     Example:
         >>> united([{"seeds": [2, 0]}, {"seeds": [0, 1]}], ["seeds"])

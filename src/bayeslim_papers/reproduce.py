@@ -3,50 +3,36 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from contextlib import nullcontext
 
-__all__ = ["EXPERIMENTS", "main"]
+__all__ = ["EXPERIMENTS", "main", "main_of"]
 
 EXPERIMENTS: dict[str, tuple[str, str]] = {
-    "comparison": (
-        "bayeslim_papers.comparison",
-        "every method beside the usual baselines: UCI, MNIST, Fashion-MNIST",
-    ),
+    "comparison": ("comparison.command:main", "every method beside the usual baselines: UCI, MNIST, Fashion-MNIST"),
     "dissertation": (
-        "bayeslim_papers.dissertation",
+        "dissertation.command:main",
         "what variational layers prune, by the ELBO and as the dissertation has it",
     ),
-    "k-tied": (
-        "bayeslim_papers.k_tied",
-        "k-tied Normal posteriors on MNIST, CIFAR and IMDB (arXiv 2002.02655)",
-    ),
+    "k-tied": ("k_tied.command:main", "k-tied Normal posteriors on MNIST, CIFAR and IMDB (arXiv 2002.02655)"),
     "report": (
-        "bayeslim_papers.pages",
+        "pages.page:main",
         "no experiment: writes docs/results.md and docs/results/ from the records in results/, nothing is trained",
     ),
-    "samplers": (
-        "bayeslim_papers.samplers",
-        "CVAdam snapshots and pruning in one shot on MNIST (arXiv 2210.12957)",
-    ),
-    "samplers-cifar": (
-        "bayeslim_papers.samplers.cifar",
-        "the same with ResNet-18 on CIFAR-10, table 1 of the paper",
-    ),
-    "samplers-imagenet": (
-        "bayeslim_papers.samplers.imagenet",
-        "the same with ResNet-50 on ImageNet, table 3, a recipe",
-    ),
+    "samplers": ("samplers.mnist:main", "CVAdam snapshots and pruning in one shot on MNIST (arXiv 2210.12957)"),
+    "samplers-cifar": ("samplers.images:cifar", "the same with ResNet-18 on CIFAR-10, table 1 of the paper"),
+    "samplers-imagenet": ("samplers.images:imagenet", "the same with ResNet-50 on ImageNet, table 3, a recipe"),
     "sparse-vd": (
-        "bayeslim_papers.sparse_vd",
+        "sparse_vd.command:main",
         "Sparse VD, ARD and Gamma: LeNets on MNIST, VGG on CIFAR-10 (arXiv 1701.05369, 1811.00596)",
     ),
-    "vdp": ("bayeslim_papers.vdp", "mean and variance in one pass (VDP++) on MNIST"),
-    "vdp-cifar": ("bayeslim_papers.vdp.cifar", "the same with ResNet-18 on CIFAR-10"),
-    "vdp-vit": ("bayeslim_papers.vdp.vit", "the same with a small vision transformer on MNIST"),
-    "vdp-imagenet": ("bayeslim_papers.vdp.imagenet", "the same with ViT-S/16 on ImageNet, a recipe"),
-    "variable-selection": ("bayeslim_papers.samplers.variable_selection", "which inputs matter, on sparse functions"),
+    "vdp": ("vdp.mnist:main", "mean and variance in one pass (VDP++) on MNIST"),
+    "vdp-cifar": ("vdp.images:cifar", "the same with ResNet-18 on CIFAR-10"),
+    "vdp-vit": ("vdp.images:vit", "the same with a small vision transformer on MNIST"),
+    "vdp-imagenet": ("vdp.images:imagenet", "the same with ViT-S/16 on ImageNet, a recipe"),
+    "variable-selection": ("samplers.variable_selection:main", "which inputs matter, on sparse functions"),
 }
-"""Experiment -> its module, whose `main` takes the arguments, and what it is."""
+"""Experiment -> what takes its arguments, in a module of this package, and what it is."""
 
 PLACES = ("--out", "--root", "--checkpoints")
 """Options that name a file or folder."""
@@ -73,7 +59,13 @@ def main(args: list[str]) -> None:
     from bayeslim_papers.record import made_by
 
     with nullcontext() if "--merge" in args else made_by(_without_places(args)):
-        importlib.import_module(EXPERIMENTS[args[0]][0]).main(args[1:])
+        main_of(args[0])(args[1:])
+
+
+def main_of(name: str) -> Callable[[list[str]], None]:
+    """What runs an experiment from its arguments."""
+    module, _, function = EXPERIMENTS[name][0].partition(":")
+    return getattr(importlib.import_module(f"bayeslim_papers.{module}"), function)
 
 
 def _without_places(args: list[str]) -> str:

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any
 
-__all__ = ["at", "by", "by_method", "highest", "lowest", "markdown", "spread"]
+__all__ = [
+    "Runs",
+    "at",
+    "average",
+    "by",
+    "by_method",
+    "highest",
+    "lowest",
+    "markdown",
+    "one_row_each",
+    "spread",
+    "spreads",
+]
 
 Runs = Sequence[dict[str, Any]]
+Column = Callable[[Runs], str]
+"""What a table shows of the runs of one method."""
 
 
 def by_method(record: Mapping[str, Any] | Runs, key: str = "method", **which: Any) -> dict[str, list[dict[str, Any]]]:
@@ -118,3 +132,25 @@ def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """
     lines = [f"| {' | '.join(row)} |" for row in (heads, *rows)]
     return "\n".join([lines[0], "|---" * len(heads) + "|", *lines[1:]])
+
+
+def one_row_each(groups: Mapping[str, Runs], columns: Sequence[tuple[str, Column]], first: str = "method") -> str:
+    """A table with one row per method.
+
+    Args:
+        groups: runs by method.
+        columns: headings, and what stands below.
+        first: heading of the methods.
+    """
+    rows = ([name, *(column(runs) for _, column in columns)] for name, runs in groups.items())
+    return markdown([first, *(head for head, _ in columns)], rows)
+
+
+def spreads(path: str, scale: float = 1.0) -> Column:
+    """A column of means and standard deviations, see `spread`, of what stands at a path, see `at`."""
+    return lambda runs: spread([scale * at(run, path) for run in runs])
+
+
+def average(path: str, how: str = ".4g", scale: float = 1.0) -> Column:
+    """A column of means."""
+    return lambda runs: format(scale * mean(at(run, path) for run in runs), how)

@@ -1,83 +1,116 @@
-"""What the trainings of experiments share: precisions, and epochs from which an interrupted training goes on."""
+"""Train one network by `bl.fit`, with checkpoints, and what a record says of it."""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
-from bayeslim.likelihoods.base import Likelihood
-from bayeslim.runtime.seeds import derived_seed
-from bayeslim.training.checkpoint import RunState, checkpoint_file, load_checkpoint_, save_checkpoint
+import bayeslim as bl
+from bayeslim.predictive.inputs import device_of
+from bayeslim.schedules import Progress
+from bayeslim.storage import write_atomically
+from bayeslim_papers.experiment import Say, silent
 
-__all__ = ["PRECISIONS", "Say", "Trained", "check_precision", "epochs_left", "resumed_", "silent"]
+__all__ = ["PRECISIONS", "EpochHook", "in_percent", "train"]
 
-Say = Callable[[str], None]
-"""What is told how far an experiment is."""
-Trained = tuple[nn.Module, Likelihood, torch.optim.Optimizer]
-"""What a checkpoint holds besides the state of the run."""
 PRECISIONS = ("float32", "bfloat16")
-"""Of the products; parameters, noise, KL and optimiser are float32 either way."""
-CHECKPOINT_SECONDS = 30.0
-"""Time between checkpoints, at least."""
+"""Of the products on CUDA; parameters, noise, KL and optimiser are float32 either way, and so is everything else."""
+EpochHook = Callable[[nn.Module, torch.optim.Optimizer, Progress], None]
 
 
-def silent(text: str) -> None:
-    """Tell nobody."""
-
-
-def check_precision(precision: str) -> None:
-    """Raise ValueError unless `precision` is one of `PRECISIONS`."""
-    if precision not in PRECISIONS:
-        raise ValueError(f"`precision` must be one of {', '.join(PRECISIONS)}, got {precision!r}")
-
-
-def resumed_(state: RunState, folder: Path | None, trained: Trained, say: Say) -> RunState:
-    """The state of the training that was interrupted in `folder`, which `trained` is set to; else `state` as it is.
-
-    Args:
-        state: of a training that begins.
-        folder: for checkpoints.
-        trained: network, likelihood and optimiser.
-        say: told after which epoch the training goes on.
-
-    Raises:
-        ValueError: if the checkpoint in `folder` is that of another run.
-
-    Example:
-        >>> state = resumed_(RunState(seed=0), folder, trained, print)
-    """
-    if folder is None or not checkpoint_file(folder).exists():
-        return state
-    state = load_checkpoint_(folder, *trained, state.settings | {"seed": state.seed})
-    say(f"going on after epoch {state.epoch}")
-    return state
-
-
-def epochs_left(state: RunState, epochs: int, folder: Path | None, trained: Trained) -> Iterator[int]:
-    """The epochs still to do, with a checkpoint now and then after one.
-
-    Torch's random state at the start of epoch `e` follows from (seed, `e`) alone, so that a training that goes on from
-    a checkpoint ends as one that never stopped.
+def train(
+    model: nn.Module,
+    data: Any,
+    *,
+    epochs: int,
+    batch_size: int,
+    precision: str = "float32",
+    graph: bool = True,
+    after_epoch: EpochHook = lambda model, optimizer, progress: None,
+    folder: Path | None = None,
+    say: Say = silent,
+    **options: Any,
+) -> dict[str, Any]:
+    """Train in place.
 
     Args:
-        state: of the training; its epoch is counted here.
-        epochs: of the whole training.
-        folder: for checkpoints; None writes none.
-        trained: network, likelihood and optimiser.
+        model: the network.
+        data: see `bl.fit`.
+        epochs: passes over the data.
+        batch_size: examples per step; a loader has its own.
+        precision: one of `PRECISIONS`.
+        graph: replay every step as a CUDA graph on CUDA, which the optimiser must allow.
+        after_epoch: see `bl.fit`.
+        folder: for checkpoints; a run that finds one goes on from it.
+        say: told now and then how far training is.
+        options: further ones of `bl.fit`.
+
+    Returns:
+        Facts for the record: epochs, steps, losses of the epochs, seconds of an epoch (median) and of all, peak memory
+        in bytes (CUDA; weights, gradients, optimiser, and all that steps and `after_epoch` need), precision, whether
+        there was a graph, last weight of the KL.
 
     Example:
-        >>> for epoch in epochs_left(state, 300, folder, trained):
-        ...     order = torch.randperm(60_000)
+        >>> train(model, (x, y), likelihood=bl.Categorical(), epochs=20, batch_size=128, seed=0)["seconds"]
     """
-    saved = time.perf_counter()
-    for epoch in range(state.epoch, epochs):
-        torch.manual_seed(derived_seed(state.seed, epoch))
-        yield epoch
-        state.epoch = epoch + 1
-        if folder is not None and time.perf_counter() - saved > CHECKPOINT_SECONDS:
-            save_checkpoint(folder, *trained, state, keep=1)
-            saved = time.perf_counter()
+    device = device_of(model)
+    cuda = device.type == "cuda"
+    if cuda:
+        torch.cuda.reset_peak_memory_stats(device)
+    own = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+    before = torch.cuda.memory_allocated(device) - own if cuda else 0
+    file = folder and folder / "seconds.json"
+    seconds: list[float] = json.loads(file.read_text()) if file and file.exists() else []
+    started = time.perf_counter()
+
+    def timed(network: nn.Module, optimizer: torch.optim.Optimizer, now: Progress) -> None:
+        nonlocal started
+        if cuda:
+            torch.cuda.synchronize(device)
+        seconds[now.epoch :] = [time.perf_counter() - started]
+        if file:
+            write_atomically(file, json.dumps(seconds).encode())
+        if (now.epoch + 1) % max(1, epochs // 10) == 0:
+            say(f"epoch {now.epoch + 1} of {epochs}: {seconds[-1]:.1f} s")
+        after_epoch(network, optimizer, now)
+        started = time.perf_counter()
+
+    history = bl.fit(
+        model,
+        data,
+        epochs=epochs,
+        batch_size=batch_size,
+        autocast=torch.bfloat16 if cuda and precision == "bfloat16" else None,
+        cuda_graph=graph and cuda,
+        after_epoch=timed,
+        checkpoint=folder,
+        resume=True,
+        keep=1,
+        progress=False,
+        **options,
+    )
+    batches = len(data) if isinstance(data, DataLoader) else -(-len(data[1]) // batch_size)
+    return {
+        "epochs": epochs,
+        "steps": epochs * batches,
+        "losses": history["energy"],
+        "epoch_seconds": median(seconds),
+        "seconds": sum(seconds),
+        "peak_bytes": torch.cuda.max_memory_allocated(device) - before if cuda else None,
+        "precision": precision if cuda else "float32",
+        "cuda_graph": graph and cuda,
+        "kl_weight": history.last["beta"],
+    }
+
+
+def in_percent(scores: Mapping[str, float]) -> dict[str, float]:
+    """Of what `bl.evaluate` says of a classifier: accuracy in percent, NLL in nats and calibration error."""
+    return {"accuracy": 100 * scores["accuracy"], "nll": scores["nll"], "ece": scores["ece"]}

@@ -1,17 +1,17 @@
 """The help of experiments and of the demonstration shows the commands that a user types."""
 
-import importlib
 import re
 
 import pytest
 
-from bayeslim_papers.reproduce import EXPERIMENTS
+from bayeslim.cli import demo
+from bayeslim_papers.reproduce import EXPERIMENTS, main_of
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_is_called_by_its_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
-        importlib.import_module(EXPERIMENTS[name][0]).main(["--help"])
+        main_of(name)(["--help"])
     shown = capsys.readouterr().out
     assert end.value.code == 0 and shown.startswith(f"usage: bayeslim reproduce {name} ")
     assert set(re.findall(r"bayeslim reproduce (\S+)", shown)) == {name}
@@ -22,6 +22,6 @@ def test_every_experiment_is_called_by_its_command(name: str, capsys: pytest.Cap
 
 def test_the_demonstration_too(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        importlib.import_module("bayeslim.cli.demo").main(["--help"])
+        demo.main(["--help"])
     shown = capsys.readouterr().out
     assert shown.startswith("usage: bayeslim demo ") and "python -m" not in shown

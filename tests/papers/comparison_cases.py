@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from bayeslim_papers.comparison import Config
+from bayeslim_papers.comparison.command import Comparison
 from bayeslim_papers.comparison.data import Case
 
 TRIED = ("map", "mc-dropout", "ensemble", "graves", "ard", "vdp", "cvadam", "sghmc", "dfp")
-CONFIG = Config(
-    ("made",),
-    TRIED,
-    (0, 1),
+CONFIG = Comparison(
+    sets=("made",),
+    methods=TRIED,
+    seeds=(0, 1),
     hidden=(10,),
     epochs=8,
     batch_size=20,

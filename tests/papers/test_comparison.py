@@ -12,24 +12,33 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from bayeslim.runtime.timing import Timing
-from bayeslim_papers.comparison import Config, judge, methods
-from bayeslim_papers.comparison import command as comparison
+from bayeslim.timing import Timing
+from bayeslim_papers import experiment
+from bayeslim_papers.comparison import command, judge, methods
+from bayeslim_papers.comparison.command import Comparison
+from bayeslim_papers.comparison.data import Case, smaller
 from bayeslim_papers.comparison.methods import METHODS, Outcome
 from bayeslim_papers.comparison.table import table
 from bayeslim_papers.comparison.training import Job
+from bayeslim_papers.record import read_record, write_record
 from papers.comparison_cases import CONFIG, TRIED, classes, regression
 
 COMMON = {"data", "method", "seed", "seconds", "nll", "single", "sparsity", "bytes", "slim_bytes"}
 
 
+def run(config: Comparison, cases: dict[str, list[Case]], out: Path | None = None) -> dict[str, Any]:
+    """A run that goes on from what `out` holds."""
+    save = functools.partial(write_record, out)
+    return experiment.run(config, cases, earlier=read_record(out), save=save)
+
+
 @pytest.fixture(scope="module")
 def record() -> dict[str, Any]:
-    return comparison.run(CONFIG, {"made": [regression(0), regression(1)]})
+    return run(CONFIG, {"made": [regression(0), regression(1)]})
 
 
 def test_the_record(record: dict[str, Any]) -> None:
-    assert set(record) == {"config", "grids", "machine", "costs", "runs"}
+    assert set(record) == {"experiment", "config", "device", "torch", "grids", "machine", "costs", "runs"}
     assert record["config"] == json.loads(json.dumps(dataclasses.asdict(CONFIG)))
     assert {"device", "versions"} <= set(record["machine"])
     assert [(run["method"], run["seed"]) for run in record["runs"]] == [(m, s) for m in TRIED for s in (0, 1)]
@@ -78,7 +87,7 @@ def test_sizes(record: dict[str, Any]) -> None:
 def test_images_choose_by_the_first_seed() -> None:
     cases = classes((0, 1, 2))
     config = dataclasses.replace(CONFIG, methods=("graves",), seeds=(0, 1, 2), sets=("clouds",), epochs=2)
-    runs = comparison.run(config, {"clouds": cases})["runs"]
+    runs = run(config, {"clouds": cases})["runs"]
     assert len({run["KL weight"] for run in runs}) == 1
     assert ["validation_nll" in run for run in runs] == [True, False, False]
 
@@ -86,7 +95,7 @@ def test_images_choose_by_the_first_seed() -> None:
 def test_a_diverged_method_stays_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = dataclasses.replace(METHODS["map"], train=lambda config, jobs: [None for _ in jobs])
     monkeypatch.setitem(METHODS, "map", broken)
-    found = comparison.run(dataclasses.replace(CONFIG, methods=("map",)), {"made": [regression(0)]})
+    found = run(dataclasses.replace(CONFIG, methods=("map",), seeds=(0,)), {"made": [regression(0)]})
     assert found["runs"][0]["skipped"] == "diverged"
     assert found["runs"][0]["validation_nll"] == {"0.1": None, "1.0": None}
     assert "| map | 0 | diverged |" in table(found)
@@ -95,10 +104,10 @@ def test_a_diverged_method_stays_in_the_table(monkeypatch: pytest.MonkeyPatch) -
 def test_without_laplace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     absent = lambda name: None if name == "laplace" else importlib.util.find_spec(name)  # noqa: E731
     monkeypatch.setattr(methods, "find_spec", absent)
-    config = dataclasses.replace(CONFIG, methods=("laplace",), epochs=4)
+    config = dataclasses.replace(CONFIG, methods=("laplace",), seeds=(0,), epochs=4)
     found: dict[str, Any] = {}
     for _ in range(2):  # the second time it is looked for again, and written once
-        found = comparison.run(config, {"made": [regression(0)]}, tmp_path / "record.json")
+        found = run(config, {"made": [regression(0)]}, tmp_path / "record.json")
         assert [run["skipped"] for run in found["runs"]] == ["laplace-torch is not installed"]
     assert "| laplace | 0 | laplace-torch is not installed |" in table(found)
 
@@ -107,10 +116,10 @@ def test_finished_runs_are_not_done_again(tmp_path: Path, monkeypatch: pytest.Mo
     out = tmp_path / "record.json"
     cases = [regression(seed) for seed in (0, 1, 2)]
     config = dataclasses.replace(CONFIG, methods=("map",), seeds=(0, 1), epochs=4)
-    before = comparison.run(config, {"made": cases[:2]}, out)
+    before = run(config, {"made": cases[:2]}, out)
     trained: list[int] = []
 
-    def counting(config: Config, jobs: list[Job], train: Any) -> list[Outcome | None]:
+    def counting(config: Comparison, jobs: list[Job], train: Any) -> list[Outcome | None]:
         trained.extend(job.seed for job in jobs)
         return train(config, jobs)
 
@@ -119,46 +128,47 @@ def test_finished_runs_are_not_done_again(tmp_path: Path, monkeypatch: pytest.Mo
         METHODS, "map", dataclasses.replace(original, train=functools.partial(counting, train=original.train))
     )
     more = dataclasses.replace(config, methods=("map", "graves"), seeds=(1, 2))
-    after = comparison.run(more, {"made": cases}, out)
+    after = run(more, {"made": cases}, out)
     assert set(trained) == {2}
     assert after["runs"][:2] == before["runs"]
     assert after == json.loads(out.read_text())
     assert after["config"]["methods"] == ["map", "graves"] and after["config"]["seeds"] == [0, 1, 2]
     assert set(after["costs"]["made"]) == {"map", "graves"}
     with pytest.raises(ValueError, match="`epochs` is 4 in one and 5 in another; write them to different files"):
-        comparison.run(dataclasses.replace(config, epochs=5), {"made": cases}, out)
+        run(dataclasses.replace(config, epochs=5), {"made": cases}, out)
 
 
 def test_an_interrupted_run_keeps_what_was_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(config: Config, jobs: list[Job]) -> list[Outcome | None]:
+    def stop(config: Comparison, jobs: list[Job]) -> list[Outcome | None]:
         raise KeyboardInterrupt
 
     out = tmp_path / "record.json"
     monkeypatch.setitem(METHODS, "ard", dataclasses.replace(METHODS["ard"], train=stop))
-    config = dataclasses.replace(CONFIG, methods=("map", "ard"), epochs=4)
+    config = dataclasses.replace(CONFIG, methods=("map", "ard"), seeds=(0,), epochs=4)
     with pytest.raises(KeyboardInterrupt):
-        comparison.run(config, {"made": [regression(0)]}, out)
+        run(config, {"made": [regression(0)]}, out)
     assert [run["method"] for run in json.loads(out.read_text())["runs"]] == ["map"]
 
 
 def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(comparison, "uci_cases", lambda name, splits, root, device: [regression(s) for s in splits])
-    monkeypatch.setattr(comparison, "image_cases", lambda name, seeds, root, device: classes(seeds))
-    files = [tmp_path / "results" / f"{name}.json" for name in ("uci", "mnist")]
-    found: dict[str, Any] = {}
-    for file in files:
-        comparison.main(["--quick", "--data", file.stem, "--methods", "map", "dfp", "--out", str(file)])
-        found = json.loads(file.read_text())
-        assert [(run["method"], run["seed"]) for run in found["runs"]] == [("map", 0), ("dfp", 0)]
+    monkeypatch.setattr(command, "uci_cases", lambda name, splits, root, device: [regression(s) for s in splits])
+    monkeypatch.setattr(command, "image_cases", lambda name, seeds, root, device: classes(seeds))
+    file, both = str(tmp_path / "results" / "uci.json"), str(tmp_path / "both.json")
+    command.main(["--quick", "--splits", "1-1", "--methods", "map", "--out", file])
+    found = json.loads(Path(file).read_text())
+    assert [(one["data"], one["method"], one["seed"]) for one in found["runs"]] == [("bostonHousing", "map", 1)]
+    for method in ("map", "dfp"):
+        file = str(tmp_path / f"{method}.json")
+        command.main(["--quick", "--data", "mnist", "--methods", method, "--epochs", "4", "--out", file])
+    command.main(["--merge", str(tmp_path / "map.json"), str(tmp_path / "dfp.json"), "--out", both])
+    found = json.loads(Path(both).read_text())
+    assert [(one["method"], one["seed"]) for one in found["runs"]] == [("map", 0), ("dfp", 0)]
     assert found["config"]["hidden"] == [300, 100] and found["config"]["sparsity"] == 0.9
-    both = tmp_path / "both.json"
-    comparison.main(["--merge", *map(str, files), "--out", str(both)])
-    assert set(json.loads(both.read_text())["costs"]) == {"bostonHousing", "mnist"}
-    assert "### mnist" in capsys.readouterr().out
+    assert set(found["costs"]["mnist"]) == {"map", "dfp"} and "### mnist" in capsys.readouterr().out
 
 
 def test_smaller_cuts_everything() -> None:
     (case,) = classes((0,))
-    small = comparison.smaller(case, train=10, test=5)
+    small = smaller(case, train=10, test=5)
     lengths = [len(part) for part in (*small.train, *small.test, small.outliers) if isinstance(part, Tensor)]
     assert lengths == [10, 10, 5, 5, 5]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bayeslim_papers.comparison import command as comparison
+from bayeslim_papers.comparison.command import Comparison
 from bayeslim_papers.comparison.table import table
 
 
@@ -37,11 +37,17 @@ def test_sizes_are_plain_numbers() -> None:
 
 def test_merging_two_halves_of_the_methods() -> None:
     config = {"sets": ["a"], "methods": ["map"], "seeds": [0], "epochs": 4}
+    runs = [row("a", "map", 0, 1.0, 3.0, 0.8), row("a", "ard", 0, 1.0, 3.0, 0.8)]
     halves = [
-        {"config": config, "costs": {"a": {"map": {"train_ratio": 1.0}}}, "runs": [1]},
-        {"config": config | {"methods": ["ard"]}, "costs": {"a": {"ard": {"train_ratio": 2.0}}}, "runs": [2]},
+        {"config": config, "machine": "this", "costs": {"a": {"map": {"train_ratio": 1.0}}}, "runs": runs[:1]},
+        {
+            "config": config | {"methods": ["ard"]},
+            "machine": "that",
+            "costs": {"a": {"ard": {"train_ratio": 2.0}}},
+            "runs": runs[1:],
+        },
     ]
-    joined = comparison.merged(halves)
+    joined = Comparison.merged(halves)
     assert joined["config"] == config | {"methods": ["map", "ard"]}
     assert joined["costs"] == {"a": {"map": {"train_ratio": 1.0}, "ard": {"train_ratio": 2.0}}}
-    assert joined["runs"] == [1, 2] and halves[0]["runs"] == [1]
+    assert joined["runs"] == runs and joined["machine"] == "this"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import json
 import math
 from collections.abc import Sequence
@@ -19,20 +20,23 @@ import bayeslim as bl
 from bayeslim.data import ImageData, TextData
 from bayeslim.likelihoods.base import remember_likelihood_
 from bayeslim.pruning import LOG_ALPHA, SIGNAL_TO_NOISE
-from bayeslim_papers.dissertation import command as dissertation
-from bayeslim_papers.dissertation.command import PAPER, QUICK, TOLERANCE, Config, merged, run
+from bayeslim_papers import experiment
+from bayeslim_papers.command import command as main_of
+from bayeslim_papers.dissertation import command
+from bayeslim_papers.dissertation.command import PAPER, QUICK, TOLERANCE, Dissertation
 from bayeslim_papers.dissertation.networks import Networks
 from bayeslim_papers.dissertation.pruning import accuracies, error_sweep, errors
 from bayeslim_papers.dissertation.regression import Curve
 from bayeslim_papers.dissertation.reviews import Reviews, tokenised, words
 from bayeslim_papers.dissertation.start import UnboundedKingma, scatter_
 from bayeslim_papers.dissertation.table import table
+from bayeslim_papers.record import read_record, write_record
 
-MOONS = QUICK.parts["moons"]
+MOONS = QUICK["moons"]
 assert isinstance(MOONS, Networks)
 ONE_OBJECTIVE = dataclasses.replace(MOONS, objectives=("elbo",))  # the images have all of them
-PARTS = {name: part for name, part in QUICK.parts.items() if name != "fashion-mnist"} | {"moons": ONE_OBJECTIVE}
-SMALL = Config((0,), PARTS)
+PARTS = {name: part for name, part in QUICK.items() if name != "fashion-mnist"} | {"moons": ONE_OBJECTIVE}
+SMALL = Dissertation((0,), PARTS)
 
 
 def images(split: str, root: Path | None = None) -> ImageData:
@@ -56,6 +60,12 @@ def reviews(split: str, root: Path | None = None) -> TextData:
     return TextData(texts, y, y)
 
 
+def run(config: Dissertation, out: Path | None = None) -> dict[str, Any]:
+    """A run that goes on from what `out` holds."""
+    data, save = config.load(None, "cpu"), functools.partial(write_record, out)
+    return experiment.run(config, data, earlier=read_record(out), save=save)
+
+
 @pytest.fixture(scope="module")
 def record(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What `--quick` measures, on made-up images and reviews."""
@@ -73,12 +83,12 @@ def runs_of(record: dict[str, Any], part: str) -> dict[str, dict[str, Any]]:
 
 
 def test_the_record(record: dict[str, Any]) -> None:
-    assert set(record) == {"config", "device", "torch", "paper", "tolerance", "runs"}
+    assert set(record) == {"experiment", "config", "device", "torch", "paper", "tolerance", "runs"}
     assert record["config"] == json.loads(json.dumps(dataclasses.asdict(SMALL)))
     for part, settings in SMALL.parts.items():
         runs = runs_of(record, part)
         assert list(runs) == settings.variants()
-        assert all(one["seed"] == 0 and one["device"] == "cpu" and one["seconds"] > 0 for one in runs.values())
+        assert all(one["seed"] == 0 and one["seconds"] > 0 for one in runs.values())
     for part in ("mnist", "moons"):
         for variant, one in runs_of(record, part).items():
             layers = 3 if part == "moons" else 2
@@ -119,7 +129,7 @@ def test_the_dissertations_start_is_called_sparse_before_training(record: dict[s
 
 
 def test_every_number_of_the_paper_has_a_variant() -> None:
-    parts = Config().parts
+    parts = Dissertation().parts
     for part in ("mnist", "fashion-mnist", "moons", "imdb"):
         variants = {name.removeprefix("elbo/") for name in parts[part].variants()}
         assert set(PAPER[part]) - {"plain"} <= variants and TOLERANCE[part] > 0
@@ -219,7 +229,7 @@ def test_networks_around_a_plain_one() -> None:
 def test_networks_that_diverge_are_reported() -> None:
     assert isinstance(MOONS, Networks)
     wild = dataclasses.replace(MOONS, objectives=("elbo",), methods=("graves",), pretraining=("bayesian",), lr=1e30)
-    result = run(Config((0, 1), {"moons": wild}))
+    result = run(Dissertation((0, 1), {"moons": wild}))
     assert [one["diverged"] for one in result["runs"]] == [True, True]
     assert "all 2 diverged" in table(result) and "NaN" not in json.dumps(result)
 
@@ -295,7 +305,7 @@ def forget() -> None:
 
 
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
-    out, config = tmp_path / "r.json", Config((0, 1), {"part": Counting()})
+    out, config = tmp_path / "r.json", Dissertation((0, 1), {"part": Counting()})
     BREAK.append(True)
     with pytest.raises(KeyboardInterrupt):
         run(config, out=out)
@@ -304,7 +314,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     run(config, out=out)
     assert CALLS == ["load", ("a", (0, 1)), "load", ("b", (0, 1))]
     CALLS.clear()
-    result = run(Config((1, 2), config.parts), out=out)
+    result = run(Dissertation((1, 2), config.parts), out=out)
     assert CALLS == ["load", ("a", (2,)), ("b", (2,))] and result["config"]["seeds"] == [0, 1, 2]
     CALLS.clear()
     assert run(config, out=out)["runs"] == result["runs"] and not CALLS
@@ -313,26 +323,26 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
 
 def test_other_settings_do_not_mix(tmp_path: Path) -> None:
     out = tmp_path / "r.json"
-    run(Config((0,), {"part": Counting()}), out=out)
+    run(Dissertation((0,), {"part": Counting()}), out=out)
     with pytest.raises(
         ValueError, match="`asked` of 'part' is .* in one and .* in another; write them to different files"
     ):
-        run(Config((0,), {"part": Counting(asked=("a",))}), out=out)
+        run(Dissertation((0,), {"part": Counting(asked=("a",))}), out=out)
 
 
 def test_objectives_may_differ() -> None:
-    mnist = QUICK.parts["mnist"]
+    mnist = QUICK["mnist"]
     first, other = ({"seeds": [0], "parts": {"mnist": {"lr": 1.0, "objectives": [name]}}} for name in ("elbo", "other"))
-    joined = merged([{"config": first, "runs": []}, {"config": other, "runs": []}])
+    joined = Dissertation.merged([{"config": first, "runs": []}, {"config": other, "runs": []}])
     assert joined["config"]["parts"]["mnist"] == {"lr": 1.0, "objectives": ["elbo", "other"]}
     assert first["parts"]["mnist"]["objectives"] == ["elbo"] and "dissertation-3/graves/frequentist" in mnist.variants()
 
 
 def test_merging_keeps_the_first_of_equal_runs() -> None:
-    first = run(Config((0,), {"one": Counting()}))
-    second = run(Config((0, 1), {"one": Counting(), "two": Counting()}))
+    first = run(Dissertation((0,), {"one": Counting()}))
+    second = run(Dissertation((0, 1), {"one": Counting(), "two": Counting()}))
     second["runs"][0]["seconds"] = 9.0
-    both = merged([first, second])
+    both = Dissertation.merged([first, second])
     assert len(both["runs"]) == 8 and both["runs"][0]["seconds"] == 0.0
     assert both["config"]["seeds"] == [0, 1] and set(both["config"]["parts"]) == {"one", "two"}
 
@@ -356,14 +366,15 @@ def test_the_table_shows_ours_beside_the_papers(record: dict[str, Any]) -> None:
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     small = {name: Counting() for name in ("mnist", "moons")}
-    monkeypatch.setattr(dissertation, "QUICK", Config((0, 1), small))
-    monkeypatch.setattr(dissertation, "table", lambda record: f"{len(record['runs'])} runs")
+    monkeypatch.setattr(command, "QUICK", small)
+    main = main_of(Dissertation, lambda record: f"{len(record['runs'])} runs")
     files = [tmp_path / "new" / f"{part}.json" for part in small]
     for file in files:
-        dissertation.main(["--quick", "--parts", file.stem, "--out", str(file)])
+        main(["--quick", "--parts", file.stem, "--out", str(file)])
     both = tmp_path / "both.json"
-    dissertation.main(["--merge", *map(str, files), "--out", str(both)])
+    main(["--merge", *map(str, files), "--out", str(both)])
     assert list(json.loads(both.read_text())["config"]["parts"]) == ["mnist", "moons"]
-    assert "4 runs" in capsys.readouterr().out.splitlines() and len(json.loads(both.read_text())["runs"]) == 8
-    dissertation.main(["--quick", "--parts", "moons", "--seeds", "5-5"])
+    assert "dissertation mnist b seed 1: 0 s" in capsys.readouterr().out
+    assert len(json.loads(both.read_text())["runs"]) == 8
+    main(["--quick", "--parts", "moons", "--seeds", "5-5"])
     assert CALLS[-2:] == [("a", (5,)), ("b", (5,))]

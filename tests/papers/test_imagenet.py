@@ -1,23 +1,15 @@
-"""The recipes for ImageNet: its images as arrays in files, and both experiments at a small size on made-up images."""
+"""ImageNet as arrays in files."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from bayeslim.models import resnet50, vit_s16
-from bayeslim_papers import experiment
 from bayeslim_papers.images import imagenet
 from bayeslim_papers.images.imagenet import load_imagenet, prepare_imagenet
-from bayeslim_papers.samplers.cifar_table import table
-from bayeslim_papers.samplers.imagenet import SamplersImagenet
-from bayeslim_papers.vdp import imagenet as vdp_imagenet
-from bayeslim_papers.vdp.imagenet import VdpImagenet
 
 COLOURS = {"n01": (250, 10, 10), "n02": (10, 10, 250)}
 
@@ -65,31 +57,3 @@ def test_what_is_not_there_says_how_to_make_it(tmp_path: Path) -> None:
 def test_prepared_from_the_command_line(source: Path, tmp_path: Path) -> None:
     imagenet.main([str(source), "--root", str(tmp_path / "data")])
     assert np.load(tmp_path / "data" / "imagenet" / "test-labels.npy").tolist() == [0, 1]
-
-
-def test_full_size_recipes_have_the_networks_that_they_name() -> None:
-    for recipe, known in ((VdpImagenet(), vit_s16()), (SamplersImagenet(), resnet50())):
-        shapes = [tuple(parameter.shape) for parameter in recipe.network().parameters()]
-        assert shapes == [tuple(parameter.shape) for parameter in known.parameters()]
-
-
-@pytest.fixture(scope="module")
-def record() -> dict[str, Any]:
-    return experiment.run(*SamplersImagenet.quick("cpu"))
-
-
-def test_the_samplers_record(record: dict[str, Any]) -> None:
-    """The first of two cycles has no snapshots; pruned networks have those of the last cycle anyway."""
-    counts = {run["method"]: run["networks"] for run in record["runs"]}
-    assert counts == {"cvadam": 2, "dfp-90": 2, "sgd": 1}
-    assert all(run["losses"][-1] < run["losses"][0] for run in record["runs"])
-    assert json.loads(json.dumps(record, allow_nan=False)) == record
-    assert "the paper has 200 and 4, it does not say the others." in table(record)
-    assert "(73.5, channels)" in table(record)
-
-
-def test_batches_from_files_are_not_replayed_unless_asked_for(tmp_path: Path) -> None:
-    """The command line leaves the recipe's own choice alone: a CUDA graph cannot read files."""
-    out = tmp_path / "out.json"
-    vdp_imagenet.main(["--quick", "--methods", "det", "--out", str(out)])
-    assert json.loads(out.read_text())["config"]["graph"] is False

@@ -22,10 +22,10 @@ from bayeslim.pruning.prune import bayes_layers
 from bayeslim.runtime.seeds import seeded
 from bayeslim.schedules import Progress
 from bayeslim.training.stack import Objective, Stack
-from bayeslim_papers.sparse_vd import command as sparse_vd
+from bayeslim_papers.experiment import run
+from bayeslim_papers.sparse_vd import command, training, views
 from bayeslim_papers.sparse_vd import finish as finishing
-from bayeslim_papers.sparse_vd import training, views
-from bayeslim_papers.sparse_vd.command import Config, merged, run, stacks
+from bayeslim_papers.sparse_vd.command import SparseVd
 from bayeslim_papers.sparse_vd.finish import SoftLabels, finished, soft_targets, tune_
 from bayeslim_papers.sparse_vd.recipes import (
     FINISHES,
@@ -44,7 +44,7 @@ from bayeslim_papers.sparse_vd.table import table
 from bayeslim_papers.sparse_vd.training import load_images, train_lenets, train_vgg, whitened
 from bayeslim_papers.sparse_vd.views import Data
 
-CONFIG = Config(
+CONFIG = SparseVd(
     recipes=("molchanov", "ard-4", "ard-4-first"), seeds=(3,), epochs=4, batch_size=20, tune_epochs=3, samples=3
 )
 WEIGHTS = 266_200
@@ -295,7 +295,7 @@ def test_results_are_saved_and_not_computed_again(record: dict[str, Any], monkey
         asked.append(tuple(args[2]))
         return train_lenets(*args, **options)
 
-    monkeypatch.setattr(sparse_vd, "train_lenets", remembered)
+    monkeypatch.setattr(command, "train_lenets", remembered)
     more = dataclasses.replace(config, recipes=("ard-4",), seeds=(3, 5))
     second = run(more, images(), earlier=json.loads(json.dumps(first)))
     assert asked == [(5,)]
@@ -307,28 +307,29 @@ def test_results_are_saved_and_not_computed_again(record: dict[str, Any], monkey
 
 
 def test_stacks_hold_what_fits_together() -> None:
-    config = Config(recipes=("ard", "ard-3", "ard-4", "ard-4-clip", "svd"), seeds=(0, 1), together=3)
-    found = stacks(config, {("ard-3", 0)})
-    assert found == [
+    config = SparseVd(recipes=("ard", "ard-3", "ard-4", "ard-4-clip", "svd"), seeds=(0, 1), together=3)
+    left = [((name,), seed) for seed in config.seeds for name in config.recipes]
+    found = config.stacks([member for member in left if member != (("ard-3",), 0)])
+    assert [[(names[0], seed) for names, seed in part] for part in found] == [
         [("ard", 0), ("ard", 1)],
         [("ard-3", 1), ("ard-4", 0), ("ard-4", 1)],
         [("ard-4-clip", 0), ("ard-4-clip", 1)],
         [("svd", 0), ("svd", 1)],
     ]
-    assert [len(part) for part in stacks(dataclasses.replace(config, together=2), set())] == [2, 2, 2, 2, 2]
+    assert [len(part) for part in dataclasses.replace(config, together=2).stacks(left)] == [2, 2, 2, 2, 2]
 
 
 def test_merging_counts_a_run_once(record: dict[str, Any]) -> None:
     other = record | {"runs": [record["runs"][0] | {"seed": 9}, record["runs"][1]]}
-    assert [one["seed"] for one in merged([record, other])["runs"]] == [3, 3, 3, 9]
+    assert [one["seed"] for one in SparseVd.merged([record, other])["runs"]] == [3, 3, 3, 9]
 
 
 def test_records_from_before_a_setting_can_be_joined(record: dict[str, Any]) -> None:
     early = {name: {key: own[key] for key in own if key != "vary"} for name, own in record["recipes"].items()}
-    assert merged([record | {"recipes": early}, record])["recipes"] == record["recipes"]
+    assert SparseVd.merged([record | {"recipes": early}, record])["recipes"] == record["recipes"]
     varied = {name: own | {"vary": True} for name, own in record["recipes"].items()}
     with pytest.raises(ValueError, match="`molchanov` is .* in one and .* in another"):
-        merged([record | {"recipes": early}, record | {"recipes": varied}])
+        SparseVd.merged([record | {"recipes": early}, record | {"recipes": varied}])
 
 
 @pytest.mark.parametrize(
@@ -342,7 +343,7 @@ def test_records_from_before_a_setting_can_be_joined(record: dict[str, Any]) -> 
 )
 def test_bad_settings(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Config(**options)
+        SparseVd(**options)
 
 
 # the table
@@ -526,12 +527,12 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
         assert counts == (500, 100)
         return images(counts=(40, 20))
 
-    monkeypatch.setattr(sparse_vd, "load_images", few)
+    monkeypatch.setattr(command, "load_images", few)
     files = [tmp_path / f"{recipe}.json" for recipe in ("ard-4", "svd-4")]
     for file in [*files, files[1]]:  # the last time there is nothing left to do
-        sparse_vd.main(["--quick", "--recipes", file.stem, "--finishes", "pruned", "--out", str(file)])
+        command.main(["--quick", "--recipes", file.stem, "--finishes", "pruned", "--out", str(file)])
     both = tmp_path / "both.json"
-    sparse_vd.main(["--merge", *map(str, files), "--out", str(both)])
+    command.main(["--merge", *map(str, files), "--out", str(both)])
     assert [one["recipe"] for one in json.loads(both.read_text())["runs"]] == ["ard-4", "svd-4"]
     shown = capsys.readouterr().out
     assert shown.count("svd-4 seed 0:") == 1 and "| svd-4 | pruned | 1 |" in shown
@@ -539,7 +540,9 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
 
 def test_vgg(tmp_path: Path) -> None:
     finishes = ("pruned", "magnitude")
-    config = Config("vgg", ("molchanov", "gamma-0.51"), (0,), 2, finishes, 10, samples=2, width=1 / 32)
+    names = ("molchanov", "gamma-0.51")
+    few: dict[str, Any] = {"epochs": 2, "batch_size": 10, "samples": 2}
+    config = SparseVd(network="vgg", recipes=names, seeds=(0,), finishes=finishes, width=1 / 32, **few)
     record = run(config, images(3, 32, (20, 10)), checkpoints=tmp_path)
     assert [one["networks_at_once"] for one in record["runs"]] == [1, 1]
     weights = sum(p.numel() for p in bl.models.vgg_like(width=1 / 32).parameters() if p.ndim > 1)

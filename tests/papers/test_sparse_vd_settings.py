@@ -25,8 +25,8 @@ from bayeslim_papers.sparse_vd.recipes import (
     bayesian_,
     fresh,
 )
-from bayeslim_papers.sparse_vd.training import Config, train_lenets, train_vgg
-from papers.spy import Spy, Stopped, values
+from bayeslim_papers.sparse_vd.training import train_lenets, train_vgg
+from papers.stand_in import StandIn, Stopped, values
 
 P2 = {
     "beta": 1.0,
@@ -93,7 +93,6 @@ def test_numbers_are_those_of_the_papers() -> None:
         ("vgg", "gamma-0.515"): (7.88, 114),
         ("vgg", "gamma-0.52"): (7.94, 136),
     }
-    assert Config().batch_size == 100
     assert (FINISHES["pruned"].by, FINISHES["pruned"].threshold) == ("log alpha", 3.0)
     assert (FINISHES["magnitude"].by, FINISHES["magnitude"].threshold) == ("magnitude", 1e-2)
 
@@ -110,7 +109,7 @@ def test_gamma_is_that_of_the_paper() -> None:
 
 @pytest.mark.parametrize("network", ["lenet-300-100", "lenet-5"])
 def test_what_the_lenets_are_trained_by(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    spy = Spy()
+    spy = StandIn()
     monkeypatch.setattr(training, "fit_many", spy)
     data = torch.zeros(4, 1, 28, 28), torch.zeros(4, dtype=torch.long)
     own = RECIPES[network]
@@ -128,7 +127,7 @@ def test_what_the_lenets_are_trained_by(network: str, monkeypatch: pytest.Monkey
 
 def test_what_vgg_is_trained_by(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dense network with weight decay 1e-5 first, then the recipe."""
-    spy = Spy(until=2)
+    spy = StandIn(until=2)
     monkeypatch.setattr(bl, "fit", spy)
     data = torch.zeros(4, 3, 32, 32), torch.zeros(4, dtype=torch.long)
     with pytest.raises(Stopped):
@@ -142,7 +141,7 @@ def test_what_vgg_is_trained_by(monkeypatch: pytest.MonkeyPatch) -> None:
         assert values(options["lr_schedule"], 200, (0, 100, 150)) == pytest.approx([1.0, 1.0, 0.5])
         assert options["batch_size"] == 100 and isinstance(options["likelihood"], bl.Categorical)
     assert values(sparse["kl_schedule"], 200, (0, 199)) == [1.0, 1.0]
-    spy = Spy()
+    spy = StandIn()
     monkeypatch.setattr(bl, "fit", spy)
     with pytest.raises(Stopped):
         train_vgg(RECIPES["vgg"]["p2-ard"], 0, data, 100, width=1 / 64)

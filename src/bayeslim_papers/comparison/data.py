@@ -13,7 +13,18 @@ import bayeslim as bl
 from bayeslim.data.tabular import standardise
 from bayeslim.likelihoods import Gaussian, Likelihood
 
-__all__ = ["IMAGES", "SMALL", "Case", "Data", "image_cases", "likelihood_for", "parts", "sizes_for", "uci_cases"]
+__all__ = [
+    "IMAGES",
+    "SMALL",
+    "Case",
+    "Data",
+    "image_cases",
+    "likelihood_for",
+    "parts",
+    "sizes_for",
+    "smaller",
+    "uci_cases",
+]
 
 Data = tuple[Tensor, Tensor]
 
@@ -51,13 +62,9 @@ def uci_cases(name: str, splits: tuple[int, ...], root: Path | None, device: str
     cases: list[Case] = []
     for split in splits:
         data, statistics = standardise(bl.data.uci(name, split, root))
-        train, test = ((x.to(device), y.to(device)) for x, y in zip(*_pairs(data), strict=True))
-        cases.append(Case(split, train, test, unit=statistics.y_std.item()))
+        x, y, x_test, y_test = (p.to(device) for p in (data.x_train, data.y_train, data.x_test, data.y_test))
+        cases.append(Case(split, (x, y), (x_test, y_test), unit=statistics.y_std.item()))
     return cases
-
-
-def _pairs(data: bl.data.RegressionData) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    return (data.x_train, data.x_test), (data.y_train, data.y_test)
 
 
 def image_cases(name: str, seeds: tuple[int, ...], root: Path | None, device: str = "cpu") -> list[Case]:
@@ -82,6 +89,13 @@ def parts(case: Case, validation: float = 0.2) -> tuple[Data, Data]:
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(case.seed)).to(x.device)
     held = math.ceil(validation * len(x))
     return (x[order[held:]], y[order[held:]]), (x[order[:held]], y[order[:held]])
+
+
+def smaller(case: Case, train: int = 1000, test: int = 200) -> Case:
+    """The first rows of a case."""
+    outliers = None if case.outliers is None else case.outliers[:test]
+    (x, y), (x_test, y_test) = case.train, case.test
+    return case._replace(train=(x[:train], y[:train]), test=(x_test[:test], y_test[:test]), outliers=outliers)
 
 
 def likelihood_for(data: Data) -> Likelihood:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import bayeslim as bl
 from bayeslim.export import save_slim
@@ -16,18 +16,21 @@ from bayeslim.predictive import Snapshots
 from bayeslim.runtime.timing import interleaved
 from bayeslim_papers.comparison.data import Case, Data, likelihood_for
 from bayeslim_papers.comparison.methods import METHODS, Method, Outcome
-from bayeslim_papers.comparison.training import Config, Job
+from bayeslim_papers.comparison.training import Job
+
+if TYPE_CHECKING:
+    from bayeslim_papers.comparison.command import Comparison
 
 __all__ = ["costs", "judged", "validation_nll"]
 
 
-def validation_nll(config: Config, method: Method, outcome: Outcome | None, held: Data) -> float:
+def validation_nll(config: Comparison, method: Method, outcome: Outcome | None, held: Data) -> float:
     """The score to choose by; infinite if training diverged."""
     scores = None if outcome is None else _scores(config, method, outcome, held)
     return math.inf if scores is None or math.isnan(scores["nll"]) else scores["nll"]
 
 
-def judged(config: Config, method: Method, outcome: Outcome, case: Case) -> dict[str, Any] | None:
+def judged(config: Comparison, method: Method, outcome: Outcome, case: Case) -> dict[str, Any] | None:
     """All columns of one run but the times; None if its predictions are not finite.
 
     Errors and log densities are in the original unit of the targets. `bytes` is a float32 file of all that the method
@@ -59,14 +62,14 @@ def judged(config: Config, method: Method, outcome: Outcome, case: Case) -> dict
     }
 
 
-def _scores(config: Config, method: Method, outcome: Outcome, data: Data) -> dict[str, Any] | None:
+def _scores(config: Comparison, method: Method, outcome: Outcome, data: Data) -> dict[str, Any] | None:
     first = bl.predict(outcome.whole, data[0][:1000], samples=config.samples, method=method.predict, seed=0)
     if not bool(first.total.isfinite().all()):
         return None
     return dict(bl.evaluate(outcome.whole, data, samples=config.samples, method=method.predict))
 
 
-def costs(config: Config, names: Sequence[str], case: Case) -> dict[str, dict[str, float]]:
+def costs(config: Comparison, names: Sequence[str], case: Case) -> dict[str, dict[str, float]]:
     """Times of training and of predicting at most 1000 test rows, against MAP; all take turns.
 
     Training is the time of one step on one batch, times the networks that have to be trained: the epochs are the same
@@ -89,7 +92,7 @@ def costs(config: Config, names: Sequence[str], case: Case) -> dict[str, dict[st
     return found
 
 
-def _prediction(config: Config, name: str, job: Job, case: Case) -> Callable[[], object]:
+def _prediction(config: Comparison, name: str, job: Job, case: Case) -> Callable[[], object]:
     method, x = METHODS[name], case.test[0][:1000]
     model, likelihood = method.untrained(config, job), likelihood_for(case.train).to(x.device)
     options: dict[str, Any] = {"samples": config.samples, "method": method.predict, "likelihood": likelihood}

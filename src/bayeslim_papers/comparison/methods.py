@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
@@ -20,16 +20,12 @@ from bayeslim.predictive import Snapshots
 from bayeslim.predictive.sample import Method as Prediction
 from bayeslim.runtime.seeds import derived_seed
 from bayeslim.training.step import Stepper
+from bayeslim_papers.samplers.cycles import Masks
+
+if TYPE_CHECKING:
+    from bayeslim_papers.comparison.command import Comparison
 from bayeslim_papers.comparison.data import likelihood_for
-from bayeslim_papers.comparison.training import (
-    Config,
-    Job,
-    by_sampler,
-    network,
-    pruner_for,
-    sampler_for,
-    train_side_by_side,
-)
+from bayeslim_papers.comparison.training import Job, by_sampler, cycles_of, network, sampler_for, train_side_by_side
 
 __all__ = ["METHODS", "Method", "Outcome"]
 
@@ -47,26 +43,26 @@ class Outcome(NamedTuple):
 class Method:
     """A row of the table."""
 
-    train: Callable[[Config, Sequence[Job]], list[Outcome | None]]
+    train: Callable[[Comparison, Sequence[Job]], list[Outcome | None]]
     """One outcome per job, None where training diverged."""
     knob: str
     """The hyper-parameter that is chosen."""
     grid: tuple[float, ...]
-    untrained: Callable[[Config, Job], nn.Module | Snapshots]
+    untrained: Callable[[Comparison, Job], nn.Module | Snapshots]
     """Something that takes as long to predict as the trained one."""
     sampler: str | None = None
-    networks: Callable[[Config], int] = lambda config: 1
+    networks: Callable[[Comparison], int] = lambda config: 1
     """How many are trained for one outcome."""
     predict: Prediction = "sample"
 
-    def step(self, config: Config, job: Job) -> Callable[[], None]:
+    def step(self, config: Comparison, job: Job) -> Callable[[], None]:
         """One step of training one network on one batch, for timing."""
         model = self.untrained(config, job)
         if isinstance(model, Snapshots):
             model = model.model
         likelihood = likelihood_for(job.data).to(job.data[0].device)
         groups = bl.param_groups(nn.ModuleList([model, likelihood]), weight_decay=None)
-        pruner = pruner_for(config, model) if self.sampler == "dfp" else None
+        pruner = cycles_of(config).pruner(model, Masks(config.sparsity)) if self.sampler == "dfp" else None
         if self.sampler:
             optimizer = sampler_for(job, self.sampler, pruner)(groups)
         else:
@@ -82,7 +78,7 @@ class Method:
         return step
 
 
-def maximum_a_posteriori(config: Config, jobs: Sequence[Job]) -> list[nn.Module]:
+def maximum_a_posteriori(config: Comparison, jobs: Sequence[Job]) -> list[nn.Module]:
     """Plain networks under the prior N(0, 1 / value).
 
     A mean-field posterior that is used at its mean: the KL to N(0, 1), times `value`, then is `value |w|^2 / 2` and a
@@ -93,12 +89,12 @@ def maximum_a_posteriori(config: Config, jobs: Sequence[Job]) -> list[nn.Module]
     return [bl.collapse_(model) for model in models]
 
 
-def map_estimate(config: Config, jobs: Sequence[Job]) -> list[Outcome | None]:
+def map_estimate(config: Comparison, jobs: Sequence[Job]) -> list[Outcome | None]:
     """One network."""
     return [Outcome(model, model) for model in maximum_a_posteriori(config, jobs)]
 
 
-def ensemble(config: Config, jobs: Sequence[Job]) -> list[Outcome | None]:
+def ensemble(config: Comparison, jobs: Sequence[Job]) -> list[Outcome | None]:
     """Independent networks; for regression the mean of their noise variances stands for all."""
     own = [job._replace(seed=derived_seed(job.seed, member)) for job in jobs for member in range(config.members)]
     models = maximum_a_posteriori(config, own)
@@ -115,7 +111,7 @@ def _joined(models: Sequence[nn.Module]) -> Snapshots:
     return Snapshots(model, [dict(one.state_dict()) for one in models])
 
 
-def mc_dropout(config: Config, jobs: Sequence[Job]) -> list[Outcome | None]:
+def mc_dropout(config: Comparison, jobs: Sequence[Job]) -> list[Outcome | None]:
     """Dropout of the rate `value` after every hidden layer, kept random; prior N(0, 1)."""
     found: dict[int, Outcome] = {}
     for rate in dict.fromkeys(job.value for job in jobs):  # one stack has one rate
@@ -135,7 +131,7 @@ def _with_dropout(model: nn.Sequential, rate: float) -> nn.Sequential:
     return nn.Sequential(*found)
 
 
-def by_laplace(config: Config, jobs: Sequence[Job]) -> list[Outcome | None]:
+def by_laplace(config: Comparison, jobs: Sequence[Job]) -> list[Outcome | None]:
     """Kronecker-factored Laplace around the maximum, under the same prior."""
     if find_spec("laplace") is None:
         raise ImportError("laplace-torch is not installed")
@@ -148,7 +144,7 @@ def by_laplace(config: Config, jobs: Sequence[Job]) -> list[Outcome | None]:
     return found
 
 
-def variational(config: Config, jobs: Sequence[Job], name: str) -> list[Outcome | None]:
+def variational(config: Comparison, jobs: Sequence[Job], name: str) -> list[Outcome | None]:
     """A method of `bl.METHODS`; the single network is what pruning at log alpha > 3 leaves of the means."""
     models = [network(config, job, name) for job in jobs]
     train_side_by_side(config, models, jobs, [job.value for job in jobs])
@@ -160,34 +156,34 @@ def variational(config: Config, jobs: Sequence[Job], name: str) -> list[Outcome 
     return found
 
 
-def sampled(config: Config, jobs: Sequence[Job], kind: str) -> list[Outcome | None]:
+def sampled(config: Comparison, jobs: Sequence[Job], kind: str) -> list[Outcome | None]:
     """A sampler's snapshots; one network after the other."""
     snapshots = [by_sampler(config, job, kind) for job in jobs]
     return [None if found is None else Outcome(found, found.model) for found in snapshots]
 
 
-def _plain(config: Config, job: Job) -> nn.Module:
+def _plain(config: Comparison, job: Job) -> nn.Module:
     return bl.collapse_(network(config, job))
 
 
-def _copies(config: Config, job: Job, count: Callable[[Config], int]) -> Snapshots:
+def _copies(config: Comparison, job: Job, count: Callable[[Comparison], int]) -> Snapshots:
     model = _plain(config, job)
     return Snapshots(model, [dict(model.state_dict())] * count(config))
 
 
-def _members(config: Config) -> int:
+def _members(config: Comparison) -> int:
     return config.members
 
 
-def _snapshots(config: Config) -> int:
+def _snapshots(config: Comparison) -> int:
     return config.cycles * min(config.per_cycle, config.epochs // config.cycles)
 
 
-def _last_snapshots(config: Config) -> int:
+def _last_snapshots(config: Comparison) -> int:
     return min(config.per_cycle, config.epochs // config.cycles)
 
 
-def _dropping(config: Config, job: Job) -> nn.Module:
+def _dropping(config: Comparison, job: Job) -> nn.Module:
     return keep_dropout_(bl.collapse_(_with_dropout(network(config, job), 0.1)))
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from statistics import mean, stdev
 from typing import Any
 
+from bayeslim_papers.tables import by_method, markdown
+
 __all__ = ["table"]
 
 Runs = list[dict[str, Any]]
@@ -21,61 +23,60 @@ RANKED: dict[str, Callable[[float], float]] = {
 
 def table(record: dict[str, Any]) -> str:
     """One table per data set, means ± standard errors over splits or seeds; for several sets also mean ranks."""
-    runs: Runs = record["runs"]
-    sets = list(dict.fromkeys(run["data"] for run in runs))
-    texts = [_of_set(record, name, [run for run in runs if run["data"] == name]) for name in sets]
-    tables = [name for name in sets if any("rmse" in run for run in runs if run["data"] == name)]
+    sets = by_method(record, "data")
+    texts = [_of_set(record, name, runs) for name, runs in sets.items()]
+    tables = [name for name, runs in sets.items() if any("rmse" in run for run in runs)]
     if len(tables) > 1:
-        texts.append(_ranks(runs, tables))
+        texts.append(_ranks([run for run in record["runs"] if "skipped" not in run], tables))
     return "\n\n".join(texts)
 
 
 def _of_set(record: dict[str, Any], name: str, runs: Runs) -> str:
     scores = REGRESSION if any("rmse" in run for run in runs) else CLASSES
-    one = "slim network: " + next(iter(scores))
-    head = ["method", "runs", *scores, one, "sparsity %", "KiB", "slim KiB", "training, x MAP", "predicting, x MAP"]
-    lines = [f"### {name}", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for method in dict.fromkeys(run["method"] for run in runs):
-        own = [run for run in runs if run["method"] == method]
+    heads = ["method", "runs", *scores, "slim network: " + next(iter(scores)), "sparsity %", "KiB", "slim KiB"]
+    heads += ["training, x MAP", "predicting, x MAP"]
+    rows: list[list[str]] = []
+    for method, own in by_method(runs).items():
         done = [run for run in own if "skipped" not in run]
         if not done:
-            lines.append(f"| {method} | 0 | {own[0]['skipped']} |" + " |" * (len(head) - 3))
+            rows.append([method, "0", own[0]["skipped"], *[""] * (len(heads) - 3)])
             continue
         failed = f" ({len(own) - len(done)} diverged)" if len(done) < len(own) else ""
         times = record["costs"].get(name, {}).get(method)
-        cells = [
-            method,
-            f"{len(done)}{failed}",
-            *(_spread([run[key] * (100 if key == "accuracy" else 1) for run in done]) for key in scores.values()),
-            _spread([run["single"] * (100 if scores is CLASSES else 1) for run in done]),
-            f"{100 * mean(run['sparsity'] for run in done):.0f}",
-            *(_kib([run[key] for run in done]) for key in ("bytes", "slim_bytes")),
-            *("-" if times is None else f"{times[f'{key}_ratio']:.3g}" for key in ("train", "predict")),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append(
+            [
+                method,
+                f"{len(done)}{failed}",
+                *(_spread([run[key] * (100 if key == "accuracy" else 1) for run in done]) for key in scores.values()),
+                _spread([run["single"] * (100 if scores is CLASSES else 1) for run in done]),
+                f"{100 * mean(run['sparsity'] for run in done):.0f}",
+                *(_kib([run[key] for run in done]) for key in ("bytes", "slim_bytes")),
+                *("-" if times is None else f"{times[f'{key}_ratio']:.3g}" for key in ("train", "predict")),
+            ]
+        )
+    return f"### {name}\n\n{markdown(heads, rows)}"
 
 
 def _ranks(runs: Runs, sets: Sequence[str]) -> str:
     """Mean over data sets of a method's place by its mean over splits, 1 the best; it needs runs on all sets."""
-    done = [run for run in runs if "skipped" not in run]
     means: dict[str, dict[tuple[str, str], float]] = {}
-    for method in dict.fromkeys(run["method"] for run in done):
-        groups = {name: [run for run in done if run["method"] == method and run["data"] == name] for name in sets}
-        if all(groups.values()):
+    for method, own in by_method(runs).items():
+        groups = by_method(own, "data")
+        if groups.keys() >= set(sets):
             means[method] = {
-                (name, key): judge(mean(run[key] for run in group))
-                for name, group in groups.items()
+                (name, key): judge(mean(run[key] for run in groups[name]))
+                for name in sets
                 for key, judge in RANKED.items()
             }
-    lines = ["### Mean rank over the sets", "", "| method | RMSE | NLL | coverage nearest 95 % |", "|---|---|---|---|"]
+    rows: list[list[str]] = []
     for method, own in means.items():
-        places = (
+        places = [
             mean(1 + sum(other[name, key] < own[name, key] for other in means.values()) for name in sets)
             for key in RANKED
-        )
-        lines.append(f"| {method} | {' | '.join(f'{place:.3g}' for place in places)} |")
-    return "\n".join(lines)
+        ]
+        rows.append([method, *(f"{place:.3g}" for place in places)])
+    heads = ["method", "RMSE", "NLL", "coverage nearest 95 %"]
+    return f"### Mean rank over the sets\n\n{markdown(heads, rows)}"
 
 
 def _kib(sizes: list[int]) -> str:
@@ -85,5 +86,6 @@ def _kib(sizes: list[int]) -> str:
 
 
 def _spread(values: list[float]) -> str:
+    """The mean and its standard error."""
     error = f" ± {stdev(values) / math.sqrt(len(values)):.2g}" if len(values) > 1 else ""
     return f"{mean(values):.4g}{error}"

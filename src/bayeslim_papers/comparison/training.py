@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
@@ -13,46 +12,19 @@ from torch import nn
 import bayeslim as bl
 from bayeslim.likelihoods import remember_likelihood_
 from bayeslim.optim import SGHMC, CVAdam
-from bayeslim.optim.sparsity_target import SparsityTarget
 from bayeslim.optim.spike_slab import SpikeAndSlab
 from bayeslim.predictive import Snapshots
-from bayeslim.runtime.seeds import derived_seed, seeded
-from bayeslim.schedules import Progress, constant_then_linear, cosine_cycles, sampling_epochs, warmup_linear
+from bayeslim.randomness import derived_seed, seeded
+from bayeslim.schedules import Progress, constant_then_linear, cosine_cycles, warmup_linear
 from bayeslim.training.many import fit_many
 from bayeslim.training.stack import Objective, StackStepper, check_alike
 from bayeslim_papers.comparison.data import Data, likelihood_for, sizes_for
+from bayeslim_papers.samplers.cycles import Cycles, Masks
 
-__all__ = ["Config", "Job", "by_sampler", "network", "pruner_for", "sampler_for", "train_side_by_side"]
+if TYPE_CHECKING:
+    from bayeslim_papers.comparison.command import Comparison
 
-
-@dataclass(frozen=True)
-class Config:
-    """Settings of one comparison: the same network, epochs and batches for all methods."""
-
-    sets: tuple[str, ...]
-    methods: tuple[str, ...]
-    seeds: tuple[int, ...]
-    """Seeds of an image set, splits of a table."""
-    hidden: tuple[int, ...] = (50,)
-    epochs: int = 60
-    batch_size: int = 64
-    lr: float = 1e-2
-    """Of Adam; the samplers' own stand in their grids."""
-    members: int = 5
-    samples: int = 100
-    clip_norm: float = 5.0
-    """Of the samplers' gradients, which grow as the noise in the data is learned to be small."""
-    cycles: int = 4
-    per_cycle: int = 3
-    sparsity: float = 0.5
-    """What spike-and-slab pruning must reach."""
-    rounds: int = 15
-    """Measurements of every time."""
-
-    @property
-    def last_cycle(self) -> int:
-        """Epochs before the last cycle: masks are final after them."""
-        return self.epochs - -(-self.epochs // self.cycles)
+__all__ = ["Job", "by_sampler", "cycles_of", "network", "sampler_for", "train_side_by_side"]
 
 
 class Job(NamedTuple):
@@ -64,14 +36,14 @@ class Job(NamedTuple):
     seed: int
 
 
-def network(config: Config, job: Job, method: str = "graves", **options: Any) -> nn.Sequential:
+def network(config: Comparison, job: Job, method: str = "graves", **options: Any) -> nn.Sequential:
     """The perceptron that all methods share, with He means drawn by the seed."""
     with seeded(job.seed):
         return bl.mlp(sizes_for(job.data, config.hidden), method=method, **options).to(job.data[0].device)
 
 
 def train_side_by_side(
-    config: Config, models: Sequence[nn.Module], jobs: Sequence[Job], kl_weight: Sequence[float]
+    config: Comparison, models: Sequence[nn.Module], jobs: Sequence[Job], kl_weight: Sequence[float]
 ) -> None:
     """Train one network per job by Adam, all in one vectorised run; each remembers a likelihood of its own.
 
@@ -124,7 +96,7 @@ def _order(seed: int, rows: int) -> torch.Tensor:
     return torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
 
 
-def by_sampler(config: Config, job: Job, kind: str) -> Snapshots | None:
+def by_sampler(config: Comparison, job: Job, kind: str) -> Snapshots | None:
     """One network along cycles of a sampler, as snapshots; None if it diverged.
 
     "sghmc" samples at temperature 1, "cvadam" at the paper's "posterior" one, both with snapshots of every cycle. "dfp"
@@ -133,16 +105,9 @@ def by_sampler(config: Config, job: Job, kind: str) -> Snapshots | None:
     learned, and that of the end stands for all snapshots.
     """
     model = bl.collapse_(network(config, job))
-    pruner = pruner_for(config, model) if kind == "dfp" else None
-    first = config.last_cycle if pruner else 0
-    in_time = sampling_epochs(config.cycles, config.per_cycle)
-    snapshots = Snapshots(model, [], when=lambda progress: progress.epoch >= first and in_time(progress))
-
-    def after_epoch(network: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
-        if pruner:
-            pruner.after_epoch()
-        snapshots(network, optimizer, progress)
-
+    cycles = cycles_of(config)
+    pruner = cycles.pruner(model, Masks(config.sparsity)) if kind == "dfp" else None
+    snapshots, after_epoch = cycles.followed(model, pruner)
     try:
         bl.fit(
             model,
@@ -182,14 +147,6 @@ def sampler_for(
     return build
 
 
-def pruner_for(config: Config, model: nn.Module) -> SpikeAndSlab:
-    """Masks over single weights that reach the asked sparsity before the last cycle."""
-    return SpikeAndSlab(
-        model,
-        group="weight",
-        spike_decay=1e-2,
-        soft_threshold=1e-4,
-        hard_threshold=0.0,
-        warm_up=max(1, config.epochs // 10),
-        target=SparsityTarget(config.sparsity, by_epoch=config.last_cycle),
-    )
+def cycles_of(config: Comparison) -> Cycles:
+    """When samplers take snapshots, and what makes masks."""
+    return Cycles(config.epochs, config.cycles, config.per_cycle, spike_decay=1e-2)

@@ -1,39 +1,23 @@
-"""The dissertation's experiments: what variational layers prune, and why its sparsities differ from those of the ELBO.
-
-    bayeslim reproduce dissertation --parts moons regression --out results/dissertation_small.json
-    bayeslim reproduce dissertation --parts mnist --device cuda --out results/dissertation_mnist.json
-
-- mnist, fashion-mnist, moons: LeNet-300-100 with graves, molchanov and kingma layers, pre-trained as a plain or as a
-  Bayesian network, KL annealed; sparsity per layer, accuracy before and after pruning, error against the number of
-  sampled networks;
-- regression: a noisy curve by variational dropout, variational dense and plain networks of 1-64-1; error and coverage;
-- imdb: a Transformer with variational dropout in its feed-forward block, and in its attention as well.
-
-Everything is run twice: with the ELBO, and as the dissertation's code has it, whose KL is too small by a factor of N
-and whose noise starts so large that most weights count as dead before training; LeNet-300-100 also with less noise in
-the beginning. All seeds of a variant train side by
-side. The file given by `--out` is written after every variant, and what it holds already is not run again.
-"""
+"""The dissertation's experiments: their parts, and its numbers."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+import argparse
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
-import torch
-from rich.console import Console
-
-from bayeslim_papers.arguments import add_seeds, common_parser
+from bayeslim_papers.command import command
 from bayeslim_papers.dissertation.networks import STARTS, Networks
 from bayeslim_papers.dissertation.regression import Curve
 from bayeslim_papers.dissertation.reviews import Reviews
 from bayeslim_papers.dissertation.table import table
-from bayeslim_papers.record import check_joinable, join_files, united, write_record
+from bayeslim_papers.experiment import Experiment, Member, Options, Say, seeds_together, silent
+from bayeslim_papers.record import Record, check_joinable, united
 
-__all__ = ["PAPER", "QUICK", "TOLERANCE", "Config", "Part", "main", "merged", "run"]
+__all__ = ["PAPER", "QUICK", "TOLERANCE", "Dissertation", "Part", "main"]
 
 
 def _row(sparsity: tuple[float, ...], none: float, principled: float, random: float) -> dict[str, Any]:
@@ -79,8 +63,6 @@ PAPER: dict[str, Any] = {
 TOLERANCE = {"mnist": 0.5, "fashion-mnist": 1.0, "moons": 3.0, "imdb": 2.0}
 """Points of accuracy by which a network that is not pruned may differ from the dissertation's: at least three standard
 errors of the test sets of MNIST, Fashion-MNIST, Two Moons and 25 000 reviews."""
-
-
 CHOICE = "objectives"
 """The setting of a part that says what was run, not how."""
 
@@ -102,136 +84,123 @@ class Part(Protocol):
 
 
 def _parts() -> Mapping[str, Any]:
+    moons: dict[str, Any] = {"pretrain_epochs": 50, "warmup_epochs": 50, "anneal_epochs": 150, "batch_size": 10}
     return {
         "mnist": Networks(objectives=("elbo", *STARTS)),
         "fashion-mnist": Networks("fashion-mnist", objectives=("elbo", *STARTS)),
-        "moons": Networks(
-            "moons", (2, 300, 100, 2), pretrain_epochs=50, warmup_epochs=50, anneal_epochs=150, batch_size=10, lr=1e-2
-        ),
+        "moons": Networks("moons", (2, 300, 100, 2), lr=1e-2, **moons),
         "regression": Curve(),
         "imdb": Reviews(),
     }
 
 
-@dataclass(frozen=True)
-class Config:
-    """Settings.
+_FEW: dict[str, Any] = {"pretrain_epochs": 4, "warmup_epochs": 3, "anneal_epochs": 5}
+_FEW |= {"samples": 4, "repetitions": 2, "sweep": (2, 4), "rows": 300}
+_SMALL: dict[str, Any] = {"sizes": (784, 20, 10), "batch_size": 50, "lr": 1e-2, **_FEW}
+QUICK: dict[str, Any] = {
+    "mnist": Networks(objectives=("elbo", *STARTS), **_SMALL),
+    "fashion-mnist": Networks("fashion-mnist", **_SMALL),
+    "moons": Networks("moons", (2, 30, 20, 2), batch_size=10, lr=2e-2, **_FEW),
+    "regression": Curve(warmup_epochs=20, anneal_epochs=10, fast_epochs=20, batch_size=8, samples=10),
+    "imdb": Reviews(sizes=(200,), dim=8, heads=2, hidden=8, length=20, epochs=3, samples=4),
+}
+"""Everything at a size that takes seconds."""
 
-    For Two Moons the dissertation takes batches of 1 and a rate of 1e-3, which is ten times as long, and 100 epochs of
-    warm-up.
+
+@dataclass(frozen=True)
+class Dissertation(Experiment):
+    """The dissertation's experiments: what variational layers prune, and why its sparsities differ from the ELBO's.
+
+        bayeslim reproduce dissertation --parts moons regression --out results/dissertation_small.json
+        bayeslim reproduce dissertation --parts mnist --device cuda --out results/dissertation_mnist.json
+
+    - mnist, fashion-mnist, moons: LeNet-300-100 with graves, molchanov and kingma layers, pre-trained as a plain or as
+      a Bayesian network, KL annealed; sparsity per layer, accuracy before and after pruning, error against the number
+      of sampled networks;
+    - regression: a noisy curve by variational dropout, variational dense and plain networks of 1-64-1; error, coverage;
+    - imdb: a Transformer with variational dropout in its feed-forward block, and in its attention as well.
+
+    Everything is run twice: with the ELBO, and as the dissertation's code has it, whose KL is too small by a factor of
+    N and whose noise starts so large that most weights count as dead before training; LeNet-300-100 also with less
+    noise in the beginning. For Two Moons the dissertation takes batches of 1 and a rate of 1e-3, which is ten times as
+    long, and 100 epochs of warm-up. All seeds of a variant train side by side, on CUDA as one graph. The file given by
+    `--out` is written after every variant, and what it holds already is not run again.
     """
+
+    name: ClassVar[str] = "dissertation"
+    root: ClassVar[str] = "mnist/, fashion-mnist/ and imdb/"
+    by: ClassVar[tuple[str, ...]] = ("part", "variant")
+    options: ClassVar[Options] = {
+        "seeds": {},
+        "objectives": {"nargs": "+", "choices": ("elbo", *STARTS), "help": "of mnist, fashion-mnist and moons"},
+        "parts": {"nargs": "+", "type": str, "help": f"default: all, {' '.join(QUICK)}"},
+    }
+    paper: ClassVar[Mapping[str, Any]] = PAPER
 
     seeds: tuple[int, ...] = tuple(range(10))
     parts: Mapping[str, Part] = field(default_factory=_parts)
 
+    def load(self, root: Path | None, device: str) -> Callable[[str], Any]:
+        """What loads the data of a part, once it is needed."""
+        return functools.cache(lambda part: self.parts[part].load(root, device))
 
-_QUICK: dict[str, Any] = {"pretrain_epochs": 4, "warmup_epochs": 3, "anneal_epochs": 5}
-_QUICK |= {"samples": 4, "repetitions": 2, "sweep": (2, 4), "rows": 300}
-QUICK = Config(
-    seeds=(0, 1),
-    parts={
-        "mnist": Networks(sizes=(784, 20, 10), batch_size=50, lr=1e-2, objectives=("elbo", *STARTS), **_QUICK),
-        "fashion-mnist": Networks("fashion-mnist", sizes=(784, 20, 10), batch_size=50, lr=1e-2, **_QUICK),
-        "moons": Networks("moons", (2, 30, 20, 2), batch_size=10, lr=2e-2, **_QUICK),
-        "regression": Curve(warmup_epochs=20, anneal_epochs=10, fast_epochs=20, batch_size=8, samples=10),
-        "imdb": Reviews(sizes=(200,), dim=8, heads=2, hidden=8, length=20, epochs=3, samples=4),
-    },
-)
-"""Everything at a size that takes seconds."""
-
-
-def run(
-    config: Config,
-    *,
-    device: str = "cpu",
-    root: Path | None = None,
-    out: Path | None = None,
-    console: Console | None = None,
-) -> dict[str, Any]:
-    """Run what is missing in the file `out`, write it after every variant, and return all as a JSON-able record.
-
-    Args:
-        config: parts and seeds.
-        device: where to train; on CUDA the steps of all seeds are one graph.
-        root: folder that holds mnist/, fashion-mnist/ and imdb/.
-        out: file of the record; None writes none.
-        console: where to tell what has finished.
-
-    Raises:
-        ValueError: if `out` holds runs of the same part with other settings.
-
-    Example:
-        >>> run(QUICK, out=Path("results/quick.json"))["runs"][0]["accuracy"]
-    """
-    name = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else device
-    facts = {"device": name, "torch": torch.__version__}
-    record = json.loads(json.dumps({"config": asdict(config), **facts, "paper": PAPER, "tolerance": TOLERANCE}))
-    record["runs"] = []
-    if out is not None and out.exists():
-        record = merged([json.loads(out.read_text()), record])
-    for part, settings in config.parts.items():
-        data: Any = None
-        for variant in settings.variants():
-            known = [one["seed"] for one in record["runs"] if (one["part"], one["variant"]) == (part, variant)]
-            seeds = [seed for seed in config.seeds if seed not in known]
-            if not seeds:
-                continue
-            data = settings.load(root, device) if data is None else data
-            runs = settings.measured(variant, seeds, data)
-            record["runs"] += [{"part": part, "variant": variant, **one, **facts} for one in runs]
-            write_record(out, record)
-            if console is not None:
-                console.print(f"{part} {variant}: {sum(one['seconds'] for one in runs):.0f} s", markup=False)
-    return record
-
-
-def merged(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One record out of several that differ in their parts, objectives and seeds; of equal runs the first counts.
-
-    Raises:
-        ValueError: if two records disagree on the settings of a part.
-    """
-    parts: dict[str, Any] = {}
-    runs: dict[tuple[str, str, int], dict[str, Any]] = {}
-    for record in records:
-        for part, settings in record["config"]["parts"].items():
-            known = parts.get(part, settings)
-            check_joinable(known, settings, {CHOICE}, part)
-            parts[part] = known | united([known, settings], {CHOICE} & settings.keys())
-        for one in record["runs"]:
-            runs.setdefault((one["part"], one["variant"], one["seed"]), one)
-    seeds = sorted({seed for record in records for seed in record["config"]["seeds"]})
-    return {**records[0], "config": {"seeds": seeds, "parts": parts}, "runs": list(runs.values())}
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Run the experiments from the command line."""
-    parser = common_parser(
-        __doc__,
-        root="mnist/, fashion-mnist/ and imdb/",
-        quick="two seeds at a size that takes seconds",
-        out="JSON file to write, and to resume from",
-    )
-    add_seeds(parser)
-    parser.add_argument("--objectives", nargs="+", choices=("elbo", *STARTS), help="of mnist, fashion-mnist and moons")
-    parser.add_argument("--parts", nargs="+", default=list(QUICK.parts), choices=list(QUICK.parts))
-    chosen = parser.parse_args(arguments)
-    console = Console()
-    if chosen.merge:
-        record = join_files(chosen.merge, merged, chosen.out)
-    else:
-        base = QUICK if chosen.quick else Config()
-        seeds = base.seeds if chosen.seeds is None else tuple(chosen.seeds)
-        parts = {part: base.parts[part] for part in chosen.parts}
+    @classmethod
+    def begin(cls, chosen: argparse.Namespace) -> tuple[Self, Callable[[str], Any]]:
+        """The parts and objectives that are asked for."""
+        small = chosen.quick
+        parts: dict[str, Any] = dict(QUICK if small else _parts())
+        if unknown := set(chosen.parts or ()) - set(parts):
+            raise ValueError(f"`parts` has no {min(unknown)!r}: choose from {', '.join(parts)}")
+        parts = {name: parts[name] for name in chosen.parts or parts}
         if chosen.objectives:
             own = tuple(chosen.objectives)
-            parts = {
-                k: replace(part, objectives=own) if isinstance(part, Networks) else part for k, part in parts.items()
-            }
-        config = Config(seeds, parts)
-        record = run(config, device=chosen.device, root=chosen.root, out=chosen.out, console=console)
-    print(table(record))
+            parts = {k: replace(v, objectives=own) if isinstance(v, Networks) else v for k, v in parts.items()}
+        config = cls(tuple(chosen.seeds or ((0, 1) if small else cls.seeds)), parts)
+        return config, config.load(chosen.root, chosen.device)
+
+    def variants(self) -> list[tuple[str, str]]:
+        """Part and variant."""
+        return [(name, variant) for name, part in self.parts.items() for variant in part.variants()]
+
+    def facts(self, data: Any) -> dict[str, Any]:
+        """The tolerances besides."""
+        return super().facts(data) | {"tolerance": TOLERANCE}
+
+    def stacks(self, left: Sequence[Member]) -> Iterable[Sequence[Member]]:
+        """All seeds of a variant, part by part."""
+        order = list(self.parts)
+        return sorted(seeds_together(left), key=lambda members: order.index(members[0][0][0]))
+
+    def measured_together(
+        self, members: Sequence[Member], data: Callable[[str], Any], folder: Path | None = None, say: Say = silent
+    ) -> list[dict[str, Any]]:
+        """Train and judge the seeds of a variant."""
+        part, variant = members[0][0]
+        return self.parts[part].measured(variant, [seed for _, seed in members], data(part))
+
+    def headline(self, found: Mapping[str, Any]) -> str:
+        """How long it took."""
+        return f"{found['seconds']:.0f} s"
+
+    @classmethod
+    def merged(cls, records: Sequence[Record]) -> Record:
+        """One record out of several that differ in their parts, objectives and seeds; of equal runs the first counts.
+
+        Raises:
+            ValueError: if two records disagree on the settings of a part.
+        """
+        parts: dict[str, Any] = {}
+        runs: dict[Member, dict[str, Any]] = {}
+        for record in records:
+            for part, settings in record["config"]["parts"].items():
+                known = parts.get(part, settings)
+                check_joinable(known, settings, {CHOICE}, part)
+                parts[part] = known | united([known, settings], {CHOICE} & settings.keys())
+            for one in record["runs"]:
+                runs.setdefault(cls.key(one), one)
+        seeds = sorted({seed for record in records for seed in record["config"]["seeds"]})
+        return {**records[0], "config": {"seeds": seeds, "parts": parts}, "runs": list(runs.values())}
 
 
-if __name__ == "__main__":
-    main()
+main = command(Dissertation, table)
+"""What `bayeslim reproduce` runs."""

@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from statistics import mean, stdev
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.pruning import Criterion, named_sparsity, random_like
-from bayeslim.runtime.modes import evaluation_mode
-from bayeslim.runtime.seeds import seeded
 
 __all__ = ["accuracies", "error_sweep", "errors"]
 
@@ -21,7 +18,6 @@ ROWS_AT_ONCE = 5000
 """Examples that share the weights of a pass."""
 
 
-@torch.no_grad()
 def errors(model: nn.Module, data: tuple[Tensor, Tensor], counts: Sequence[int], seed: int) -> dict[int, float]:
     r"""Error of the averaged prediction of `T` sampled networks, for every `T` in `counts`.
 
@@ -41,13 +37,12 @@ def errors(model: nn.Module, data: tuple[Tensor, Tensor], counts: Sequence[int],
         {50: 1.81, 200: 1.78}
     """
     wrong = dict.fromkeys(counts, 0)
-    with evaluation_mode(model), seeded(seed), bl.using(model, bl.weight_sample):
-        for x, y in zip(*(part.split(ROWS_AT_ONCE) for part in data), strict=True):
-            total = torch.zeros((), device=x.device)
-            for drawn in range(1, max(counts) + 1):
-                total = total + model(x).softmax(-1)
-                if drawn in wrong:
-                    wrong[drawn] += int((total.argmax(-1) != y).sum())
+    options: dict[str, Any] = {"samples": max(counts), "estimator": bl.weight_sample, "keep_samples": True}
+    for x, y in zip(*(part.split(ROWS_AT_ONCE) for part in data), strict=True):
+        drawn = bl.predict(model, x, likelihood=bl.Categorical(), batch_size=len(x), seed=seed, **options).samples
+        assert drawn is not None
+        for count in counts:
+            wrong[count] += int((drawn[:count].mean(0).argmax(-1) != y).sum())
     return {count: 100 * number / len(data[1]) for count, number in wrong.items()}
 
 

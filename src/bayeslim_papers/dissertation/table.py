@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
 from bayeslim_papers.dissertation.regression import GAUSSIAN_CONSTANT
-from bayeslim_papers.tables import spread
+from bayeslim_papers.tables import Runs, by_method, markdown, spread, spreads
 
-__all__ = ["by_variant", "layer_percents", "table"]
+__all__ = ["layer_percents", "table"]
 
-Runs = list[dict[str, Any]]
+KINDS = ("none", "principled", "random")
+ACCURACIES = [f"accuracy %, {kind} pruned (paper)" for kind in ("not", "principled", "random")]
+BAND = {
+    "MSE": "mse",
+    "NLL": "test_nll",
+    "in the 95 % band, %": "coverage",
+    "width of the band": "width",
+    "in that of the mean, %": "mean_coverage",
+}
+"""Headings of the regression, and where their numbers stand in a run."""
 
 
 def table(record: dict[str, Any]) -> str:
     """Every part of a record as Markdown: mean and deviation over the seeds, the dissertation's numbers in brackets."""
     pieces: list[str] = []
     for part in record["config"]["parts"]:
-        groups = by_variant(record, part)
+        groups = by_method(record, "variant", part=part)
         if not groups:
             continue
         seeds = max(map(len, groups.values()))
@@ -33,7 +41,7 @@ def table(record: dict[str, Any]) -> str:
     return "\n\n".join(piece for piece in pieces if piece)
 
 
-def _networks(groups: dict[str, Runs], paper: dict[str, Any], tolerance: float) -> str:
+def _networks(groups: dict[str, list[dict[str, Any]]], paper: dict[str, Any], tolerance: float) -> str:
     rows: list[list[str]] = []
     for variant, runs in groups.items():
         objective, method, pretraining = variant.split("/")
@@ -45,12 +53,11 @@ def _networks(groups: dict[str, Runs], paper: dict[str, Any], tolerance: float) 
             continue
         known = "-".join(map(str, theirs.get("sparsity", ())))
         row += [_beside(layer_percents(fine, "sparsity"), known), layer_percents(fine, "sparsity_log_alpha")]
-        row += _accuracies(fine, theirs)
-        lost = f"; {len(runs) - len(fine)} diverged" if len(fine) < len(runs) else ""
-        rows.append([*row, _judgement(fine, theirs, tolerance) + lost])
-    columns = ["objective", "method", "pre-training", "sparsity % before", "sparsity % (paper)", "log alpha > 3, %"]
-    columns += [f"accuracy %, {kind} pruned (paper)" for kind in ("not", "principled", "random")]
-    text = _markdown([*columns, "against the paper, not pruned"], rows)
+        row += _judged(fine, theirs, tolerance)
+        row[-1] += f"; {len(runs) - len(fine)} diverged" if len(fine) < len(runs) else ""
+        rows.append(row)
+    heads = ["objective", "method", "pre-training", "sparsity % before", "sparsity % (paper)", "log alpha > 3, %"]
+    text = markdown([*heads, *ACCURACIES, "against the paper, not pruned"], rows)
     plain = [run["plain_accuracy"] for runs in groups.values() for run in runs if "plain_accuracy" in run]
     if plain and "plain" in paper:
         train, test = (spread([one[part] for one in plain]) for part in ("train", "test"))
@@ -58,86 +65,53 @@ def _networks(groups: dict[str, Runs], paper: dict[str, Any], tolerance: float) 
     return text
 
 
-def _sweep(groups: dict[str, Runs]) -> str:
+def _sweep(groups: dict[str, list[dict[str, Any]]]) -> str:
     """Error against the number of sampled networks, mean and deviation over repeated predictions of one network."""
     swept = {variant: run["sweep"] for variant, runs in groups.items() for run in runs if "sweep" in run}
     if not swept:
         return ""
-    counts = list(next(iter(swept.values())))
-    rows = [
-        [variant, *(f"{one[count]['mean']:.2f} ± {one[count]['std']:.2f}" for count in counts)]
-        for variant, one in swept.items()
-    ]
-    return _markdown(["error % with T networks", *(f"T = {count}" for count in counts)], rows)
+    rows = [[name, *(f"{one['mean']:.2f} ± {one['std']:.2f}" for one in own.values())] for name, own in swept.items()]
+    return markdown(["error % with T networks", *(f"T = {count}" for count in next(iter(swept.values())))], rows)
 
 
-def _regression(groups: dict[str, Runs]) -> str:
+def _regression(groups: dict[str, list[dict[str, Any]]]) -> str:
     """Energies of the dissertation's form are `N MSE + lambda KL / N`, the others N times the negative ELBO."""
-    keys = ("mse", "test_nll", "coverage", "width", "mean_coverage")
-    columns = [
-        "objective",
-        "method",
-        "MSE",
-        "NLL",
-        "in the 95 % band, %",
-        "width of the band",
-        "in that of the mean, %",
-    ]
     rows: list[list[str]] = []
     for variant, runs in groups.items():
         objective, method = variant.split("/")
-        constant = GAUSSIAN_CONSTANT if objective == "dissertation" else 0.0
-        scores = [spread([run[key] for run in runs]) for key in keys]
-        energy = spread([run["energy"] - constant for run in runs])
+        energy = spread([run["energy"] - (GAUSSIAN_CONSTANT if objective == "dissertation" else 0) for run in runs])
+        scores = [spreads(key)(runs) for key in BAND.values()]
         rows.append([objective, method, *scores, energy, layer_percents(runs, "sparsity") or "-"])
-    return _markdown([*columns, "energy", "sparsity %"], rows)
+    return markdown(["objective", "method", *BAND, "energy", "sparsity %"], rows)
 
 
-def _reviews(groups: dict[str, Runs], paper: dict[str, Any], tolerance: float) -> str:
+def _reviews(groups: dict[str, list[dict[str, Any]]], paper: dict[str, Any], tolerance: float) -> str:
     rows: list[list[str]] = []
     for variant, runs in groups.items():
         objective, size, network = variant.split("/")
         theirs: dict[str, Any] = paper.get(f"{size}/{network}", {})
         sparse = "-"
         if network != "dense":
-            names = [f"{name} {part}" for name, part in zip(runs[0]["layers"], _parts(runs, "sparsity"), strict=True)]
-            sparse = _beside(", ".join(names), "-".join(map(str, theirs.get("sparsity", ()))))
-        row = [objective, size, network, str(runs[0]["vocabulary"]), sparse, *_accuracies(runs, theirs)]
-        rows.append([*row, _judgement(runs, theirs, tolerance)])
-    columns = ["objective", "reviews", "network", "vocabulary", "sparsity % (paper)"]
-    columns += [f"accuracy %, {kind} pruned (paper)" for kind in ("not", "principled", "random")]
-    return _markdown([*columns, "against the paper, not pruned"], rows)
+            parts = zip(runs[0]["layers"], layer_percents(runs, "sparsity").split("-"), strict=True)
+            known = "-".join(map(str, theirs.get("sparsity", ())))
+            sparse = _beside(", ".join(f"{name} {part}" for name, part in parts), known)
+        own = [objective, size, network, str(runs[0]["vocabulary"]), sparse]
+        rows.append([*own, *_judged(runs, theirs, tolerance)])
+    heads = ["objective", "reviews", "network", "vocabulary", "sparsity % (paper)"]
+    return markdown([*heads, *ACCURACIES, "against the paper, not pruned"], rows)
 
 
-def _accuracies(runs: Runs, theirs: dict[str, Any]) -> list[str]:
-    """The three accuracies, each beside the paper's."""
-    cells: list[str] = []
-    for kind in ("none", "principled", "random"):
-        values = [run["accuracy"][kind] for run in runs if kind in run["accuracy"]]
-        known = str(theirs["accuracy"].get(kind, "")) if theirs else ""
-        cells.append(_beside(spread(values), known) if values else "-")
-    return cells
-
-
-def _judgement(runs: Runs, theirs: dict[str, Any], tolerance: float) -> str:
-    if not theirs:
-        return "-"
-    difference = mean(run["accuracy"]["none"] for run in runs) - theirs["accuracy"]["none"]
-    return f"{'within' if abs(difference) <= tolerance else 'beyond'} {tolerance:g} ({difference:+.2f})"
-
-
-def by_variant(record: dict[str, Any], part: str) -> dict[str, Runs]:
-    """The runs of every variant of a part, in the order in which they came.
-
-    Example:
-        >>> list(by_variant({"runs": [{"part": "moons", "variant": "elbo/graves/bayesian"}]}, "moons"))
-        ['elbo/graves/bayesian']
-    """
-    groups: dict[str, Runs] = {}
-    for run in record["runs"]:
-        if run["part"] == part:
-            groups.setdefault(run["variant"], []).append(run)
-    return groups
+def _judged(runs: Runs, theirs: dict[str, Any], tolerance: float) -> list[str]:
+    """The three accuracies, each beside the paper's, and how far that of networks that are not pruned is from it."""
+    known: dict[str, float] = theirs.get("accuracy", {})
+    cells = [
+        _beside(spreads(f"accuracy/{kind}")(runs), str(known.get(kind, ""))) if kind in runs[0]["accuracy"] else "-"
+        for kind in KINDS
+    ]
+    if not known:
+        return [*cells, "-"]
+    gap = mean(run["accuracy"]["none"] for run in runs) - known["none"]
+    return [*cells, f"{'within' if abs(gap) <= tolerance else 'beyond'} {tolerance:g} ({gap:+.2f})"]
 
 
 def layer_percents(runs: Runs, key: str, digits: int = 1) -> str:
@@ -147,17 +121,8 @@ def layer_percents(runs: Runs, key: str, digits: int = 1) -> str:
         >>> layer_percents([{"sparsity": [0.5, 0.25]}, {"sparsity": [0.7, 0.25]}], "sparsity")
         '60.0-25.0'
     """
-    return "-".join(_parts(runs, key, digits))
-
-
-def _parts(runs: Runs, key: str, digits: int = 1) -> list[str]:
-    return [f"{100 * mean(layer):.{digits}f}" for layer in zip(*(run[key] for run in runs), strict=True)]
+    return "-".join(f"{100 * mean(layer):.{digits}f}" for layer in zip(*(run[key] for run in runs), strict=True))
 
 
 def _beside(ours: str, theirs: str) -> str:
     return f"{ours} ({theirs})" if theirs else ours
-
-
-def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from rich.progress import track
 
-from bayeslim_papers.images.images import Images, Splits
+from bayeslim_papers.images.varied import Images, Splits
 
 __all__ = ["load_imagenet", "main", "prepare_imagenet"]
 

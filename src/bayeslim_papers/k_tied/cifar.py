@@ -50,7 +50,7 @@ class Cifar100(Part):
         return Splits.holding_out(train, test, 10_000)
 
     @classmethod
-    def quick(cls, device: str) -> tuple[Self, Splits]:
+    def quick(cls, root: Path | None, device: str) -> tuple[Self, Splits]:
         """A few steps on patterns of four classes."""
         small = cls(ranks=(0, 2), cuts=(1, 2), batch_size=16, epochs=4, samples=3, seeds=(0,))
         return small, made_images((3, 32, 32), 4, (48, 16, 32), device)
@@ -78,12 +78,12 @@ class Cifar100(Part):
     def training(self, model: nn.Module) -> dict[str, Any]:
         """Classes and the staircase."""
         annealing = bl.schedules.staircase(self.anneal_rate)
-        return {"likelihood": bl.Categorical(), "annealing": annealing, "precision": self.precision}
+        return {"likelihood": bl.Categorical(), "kl_schedule": annealing, "precision": self.precision}
 
 
 @dataclass(frozen=True)
 class Cifar10(Cifar100):
-    """Ditto, ten classes."""
+    """Settings with ten classes."""
 
     name: ClassVar[str] = "cifar10"
     classes: ClassVar[int] = 10

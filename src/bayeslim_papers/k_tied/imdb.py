@@ -60,21 +60,10 @@ class Imdb(Part):
         return Splits.holding_out((x, y), held, HELD_OUT)
 
     @classmethod
-    def quick(cls, device: str) -> tuple[Self, Splits]:
+    def quick(cls, root: Path | None, device: str) -> tuple[Self, Splits]:
         """A small network on made-up texts of six words."""
-        small = cls(
-            vocabulary=20,
-            length=6,
-            width=8,
-            batch_size=32,
-            epochs=15,
-            lr=0.03,
-            anneal_rate=1e-3,
-            samples=5,
-            ranks=(0, 2),
-            cuts=(1, 2),
-            seeds=(0, 1),
-        )
+        few: dict[str, Any] = {"epochs": 15, "samples": 5, "ranks": (0, 2), "cuts": (1, 2), "seeds": (0, 1)}
+        small = cls(vocabulary=20, length=6, width=8, batch_size=32, lr=0.03, anneal_rate=1e-3, **few)
         return small, made_texts(small.vocabulary, small.length, (160, 40, 80), device)
 
     def build(self, k: int) -> nn.Module:
@@ -101,7 +90,7 @@ class Imdb(Part):
 
     def training(self, model: nn.Module) -> dict[str, Any]:
         """Two classes and the staircase."""
-        return {"likelihood": bl.Bernoulli(), "annealing": bl.schedules.staircase(self.anneal_rate)}
+        return {"likelihood": bl.Bernoulli(), "kl_schedule": bl.schedules.staircase(self.anneal_rate)}
 
 
 def made_texts(vocabulary: int, length: int, counts: tuple[int, int, int], device: str) -> Splits:

@@ -13,22 +13,21 @@ where the paper draws them from N(0.01, 0.001). For mean-field and k = 1, 2, 3 u
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import bayeslim as bl
 from bayeslim.analysis import GradientSNR
 from bayeslim.posteriors import KTied, MeanField
-from bayeslim.runtime.seeds import derived_seed, seeded
-from bayeslim.schedules import Progress
-from bayeslim.training.step import Stepper
+from bayeslim.randomness import seeded
+from bayeslim_papers.experiment import Say
 from bayeslim_papers.k_tied.part import Part, Splits, made_images
-from bayeslim_papers.k_tied.scoring import Data, score
-from bayeslim_papers.training import Say
+from bayeslim_papers.k_tied.scoring import score
 
 __all__ = ["Mnist"]
 
@@ -41,6 +40,7 @@ class Mnist(Part):
     """Settings; learning rate and prior are choices from the paper's grids."""
 
     name: ClassVar[str] = "mnist"
+    checkpoints: ClassVar[bool] = False
 
     sizes: tuple[int, ...] = (784, 400, 400, 10)
     lr: float = 3e-3
@@ -57,18 +57,10 @@ class Mnist(Part):
         return Splits.holding_out(train, test, 10_000)
 
     @classmethod
-    def quick(cls, device: str) -> tuple[Self, Splits]:
+    def quick(cls, root: Path | None, device: str) -> tuple[Self, Splits]:
         """A small perceptron on patterns of 16 pixels."""
-        small = cls(
-            sizes=(16, 12, 12, 10),
-            batch_size=64,
-            epochs=20,
-            lr=0.02,
-            anneal_rate=1e-4,
-            probe_steps=(12, 24, 36),
-            samples=20,
-            seeds=(0,),
-        )
+        few: dict[str, Any] = {"epochs": 20, "samples": 20, "seeds": (0,), "probe_steps": (12, 24, 36)}
+        small = cls(sizes=(16, 12, 12, 10), batch_size=64, lr=0.02, anneal_rate=1e-4, **few)
         return small, made_images((16,), 10, (320, 100, 200), device)
 
     def build(self, k: int, scale: float | None = None) -> nn.Module:
@@ -85,47 +77,50 @@ class Mnist(Part):
 
     def training(self, model: nn.Module) -> dict[str, Any]:
         """Classes and the staircase."""
-        return {"likelihood": bl.Categorical(), "annealing": bl.schedules.staircase(self.anneal_rate)}
+        return {"likelihood": bl.Categorical(), "kl_schedule": bl.schedules.staircase(self.anneal_rate)}
 
     def fit_(self, model: nn.Module, k: int, seed: int, data: Splits, folder: Path | None, say: Say) -> dict[str, Any]:
         """Train the network with annealing, and a second one without, which is probed; there are no checkpoints."""
-        steps = self.epochs * -(-len(data.train[0]) // self.batch_size)
         with seeded(seed):
             self.build(k)  # the probed network's means are drawn after those of the annealed one
-            probed = self.build(k, self.probe_scale).to(data.device)
-        self._train(model, data, seed, steps, anneal=True)
-        return {"probes": self._train(probed, data, seed, max(self.probe_steps), anneal=False)}
+            probed = self.build(k, self.probe_scale).to(data.train[0].device)
+        sizes: dict[str, Any] = {"batch_size": self.batch_size, "seed": seed, "progress": False}
+        bl.fit(model, data.train, epochs=self.epochs, lr=self.lr, **sizes, **self.training(model))
+        probe = Probe(self, probed, data)
+        epochs = math.ceil(max(self.probe_steps) * self.batch_size / len(data.train[0]))
+        bl.fit(probed, data.train, likelihood=bl.Categorical(), epochs=epochs, optimizer=probe.optimizer, **sizes)
+        return {"probes": probe.found}
 
-    def _train(self, model: nn.Module, data: Splits, seed: int, steps: int, anneal: bool) -> list[dict[str, Any]]:
-        """Train for `steps` steps; without annealing, measure at the probe steps on the way."""
-        (x, y), validation = data.train, data.validation
-        assert validation is not None
-        steps_per_epoch = -(-len(x) // self.batch_size)
-        own = self.training(model)
-        optimizer = torch.optim.Adam(bl.param_groups(model), self.lr if anneal else self.probe_lr, fused=True)
-        stepper = Stepper(model, own["likelihood"], optimizer, num_data=len(x))
-        weight = own["annealing"] if anneal else bl.schedules.constant()
-        snr = GradientSNR(model, window=WINDOW)
-        order: tuple[Tensor, ...] = ()
-        probes: list[dict[str, Any]] = []
-        with seeded(derived_seed(seed, int(anneal))):
-            for step in range(steps):
-                if step % steps_per_epoch == 0:
-                    order = torch.randperm(len(x), device=x.device).split(self.batch_size)
-                    stepper.seen.clear()
-                index = order[step % steps_per_epoch]
-                stepper.step([(x[index], y[index])], weight(Progress(step, steps_per_epoch, 1)), 1.0)
-                if not anneal and any(0 <= probe - 1 - step < WINDOW for probe in self.probe_steps):
-                    snr.update()
-                if not anneal and step + 1 in self.probe_steps:
-                    probes.append({"step": step + 1} | self._probed(model, snr, validation, len(x)))
-        return probes
 
-    def _probed(self, model: nn.Module, snr: GradientSNR, validation: Data, num_data: int) -> dict[str, float]:
+class Probe:
+    """Measures a network at some steps of its training: the gradient noise of the batches before, and the bound."""
+
+    def __init__(self, part: Mnist, model: nn.Module, data: Splits) -> None:
+        self.part, self.model, self.data = part, model, data
+        self.snr = GradientSNR(model, window=WINDOW)
+        self.step = 0
+        self.found: list[dict[str, Any]] = []
+
+    def optimizer(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+        """Adam that is looked at after every step."""
+        adam = torch.optim.Adam(groups, self.part.probe_lr, fused=True)
+        adam.register_step_post_hook(lambda *_: self.look())
+        return adam
+
+    def look(self) -> None:
+        """Take note of the gradients of the last step, and at a step that is asked for of everything."""
+        self.step += 1
+        if any(0 <= probe - self.step < WINDOW for probe in self.part.probe_steps):
+            self.snr.update()
+        if self.step in self.part.probe_steps:
+            self.found.append({"step": self.step} | self.measured())
+
+    def measured(self) -> dict[str, float]:
         """The signal-to-noise ratio of the second layer's scale gradients, and the bound."""
-        second = list(snr.layers)[1]
+        second, validation = list(self.snr.layers)[1], self.data.validation
+        assert validation is not None
         return {
-            "snr": snr.values("second_moment")[second],
-            "snr_median": snr.values("second_moment", "median")[second],
-            "validation_nelbo": score(model, validation, num_data, 10)["nelbo"],
+            "snr": self.snr.values("second_moment")[second],
+            "snr_median": self.snr.values("second_moment", "median")[second],
+            "validation_nelbo": score(self.model, validation, len(self.data.train[0]), 10)["nelbo"],
         }

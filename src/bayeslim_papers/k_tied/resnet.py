@@ -26,9 +26,9 @@ import bayeslim as bl
 from bayeslim.layers import BayesLayer
 from bayeslim.posteriors import MeanField
 from bayeslim.schedules import Schedule
+from bayeslim_papers.experiment import Say, silent
 from bayeslim_papers.k_tied.part import Part, Splits, made_images
 from bayeslim_papers.k_tied.scoring import CALIBRATION, METRICS, Metrics
-from bayeslim_papers.training import Say, silent
 
 __all__ = ["Resnet", "linear_by_steps", "saved"]
 
@@ -58,6 +58,7 @@ class Resnet(Part):
     seeds: tuple[int, ...] = (0,)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.ranks != (0,):
             raise ValueError(f"`ranks` of the residual network must be (0,), mean-field, got {self.ranks}")
 
@@ -69,7 +70,7 @@ class Resnet(Part):
         return Splits((x - centre, train.y.to(device)), None, held)
 
     @classmethod
-    def quick(cls, device: str) -> tuple[Self, Splits]:
+    def quick(cls, root: Path | None, device: str) -> tuple[Self, Splits]:
         """A few steps on patterns of two classes."""
         small = cls(cuts=(1, 2), batch_size=8, epochs=5, lr=3e-3, ramp=2, samples=2)
         return small, made_images((3, 32, 32), 2, (24, 8, 16), device)
@@ -91,20 +92,22 @@ class Resnet(Part):
         return MeanField(init, scale=F.softplus(raw))
 
     def training(self, model: nn.Module) -> dict[str, Any]:
-        """Classes, the ramp, and the bound on the scales."""
+        """Classes, the ramp, and Adam, after whose steps the scales are set back to their bound."""
         log_scales = [posterior.log_scale for posterior in mean_fields(model)]
 
         @torch.no_grad()
-        def bound() -> None:
+        def bound(*_: Any) -> None:
             for log_scale in log_scales:
                 log_scale.clamp_(max=math.log(MAX_SCALE))
 
-        return {
-            "likelihood": bl.Categorical(),
-            "annealing": linear_by_steps(self.ramp),
-            "precision": self.precision,
-            "after_step": bound,
-        }
+        def optimizer(groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+            adam = torch.optim.Adam(groups, self.lr, fused=True, capturable=log_scales[0].is_cuda)
+            adam.register_step_post_hook(bound)
+            return adam
+
+        schedule = linear_by_steps(self.ramp)
+        own = {"kl_schedule": schedule, "precision": self.precision, "optimizer": optimizer}
+        return {"likelihood": bl.Categorical()} | own
 
     def parameters(self, model: nn.Module) -> int:
         """Running averages of the batch normalisation included, as in table 5."""
@@ -112,11 +115,11 @@ class Resnet(Part):
         return super().parameters(model) + averages
 
     def measured(
-        self, k: int, seed: int, data: Splits, folder: Path | None = None, say: Say = silent
+        self, variant: str, seed: int, data: Splits, folder: Path | None = None, say: Say = silent
     ) -> dict[str, Any]:
-        """As every part, and the parameters that tied scales of the same ranks would have."""
-        found = super().measured(k, seed, data, folder, say)
-        model = self.build(k)
+        """What every part measures, and the parameters that tied scales of the same ranks would have."""
+        found = super().measured(variant, seed, data, folder, say)
+        model = self.build(0)
         tied = {f"rank {rank}": self.parameters(model) - saved(model, rank) for rank in self.cuts}
         return found | {"tied_parameters": tied}
 

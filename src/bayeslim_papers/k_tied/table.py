@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from statistics import mean
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bayeslim_papers.k_tied.paper import STANDARD_ERRORS, rows
-from bayeslim_papers.tables import spread
+from bayeslim_papers.tables import Runs, average, by_method, markdown, spread
 
 __all__ = ["table"]
 
@@ -16,72 +15,52 @@ NAMES = {"nelbo": "-ELBO", "nll": "NLL", "accuracy": "accuracy %", "brier": "Bri
 
 
 def table(record: dict[str, Any]) -> str:
-    """What was trained, what the probes found where there are any, and the truncated scales.
-
-    Args:
-        record: of `run`, perhaps read from a file.
-
-    Example:
-        >>> print(table(record))
-    """
+    """What was trained, what the probes found where there are any, and the truncated scales."""
     part = record.get("part", "mnist")
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for run in sorted(record["runs"], key=lambda run: run["posterior"] != "mean-field"):
-        groups.setdefault(run["posterior"], []).append(run)
-    sections: list[list[str]] = []
+    groups = by_method(record, "posterior")
+    groups = dict(sorted(groups.items(), key=lambda item: item[0] != "mean-field"))
+    sections: list[str] = []
     if part != "resnet":
-        sections.append(_trained(part, groups))
+        own = {name: [run["annealed"] for run in runs] for name, runs in groups.items()}
+        parameters = {name: runs[0]["parameters"] for name, runs in groups.items()}
+        sections.append(_scores("posterior", own, rows(part, "figure 6"), parameters))
     if part == "mnist":
-        sections.append(_probed(part, groups, record["config"]["probe_steps"]))
+        sections.append(_probed(groups, record["config"]["probe_steps"]))
     if "mean-field" in groups:
-        sections.append(_truncated(part, groups["mean-field"]))
-    errors = STANDARD_ERRORS.get(part)
-    if errors:
-        shown = ", ".join(f"{name} {error}" for name, error in zip(NAMES.values(), errors, strict=False))
+        runs = groups["mean-field"]
+        own = {"mean-field": [run["annealed"] for run in runs]}
+        own |= {name: [run["truncated"][name] for run in runs] for name in runs[0]["truncated"]}
+        tied = runs[0].get("tied_parameters")
+        parameters = tied and {"mean-field": runs[0]["parameters"]} | tied
+        sections.append(_scores("scales", own, rows(part, "table"), parameters))
+    if part in STANDARD_ERRORS:
+        shown = ", ".join(f"{name} {error}" for name, error in zip(NAMES.values(), STANDARD_ERRORS[part], strict=False))
         source = "table 3" if part == "resnet" else "figure 6"
-        sections.append([f"Largest standard errors of the paper's numbers in {source}, over test examples: {shown}."])
-    return "\n\n".join("\n".join(lines) for lines in sections)
+        sections.append(f"Largest standard errors of the paper's numbers in {source}, over test examples: {shown}.")
+    return "\n\n".join(sections)
 
 
-def _trained(part: str, groups: dict[str, list[dict[str, Any]]]) -> list[str]:
-    paper = rows(part, "figure 6")
-    own = {name: [run["annealed"] for run in runs] for name, runs in groups.items()}
-    parameters = {name: runs[0]["parameters"] for name, runs in groups.items()}
-    return _scores("posterior", own, paper, parameters)
-
-
-def _truncated(part: str, runs: Sequence[dict[str, Any]]) -> list[str]:
-    own = {"mean-field": [run["annealed"] for run in runs]}
-    own |= {name: [run["truncated"][name] for run in runs] for name in runs[0]["truncated"]}
-    tied = runs[0].get("tied_parameters")
-    return _scores("scales", own, rows(part, "table"), tied and {"mean-field": runs[0]["parameters"]} | tied)
-
-
-def _scores(
-    title: str, own: dict[str, list[dict[str, float]]], paper: dict[str, Any], parameters: dict[str, int] | None
-) -> list[str]:
+def _scores(title: str, own: Mapping[str, Runs], paper: dict[str, Any], parameters: dict[str, int] | None) -> str:
     """One row per posterior or rank: its scores, the paper's in parentheses, its parameters if given."""
     keys = list(next(iter(own.values()))[0])
     note = " (paper)" if paper else ""
-    heads = [title, *(NAMES[key] + note for key in keys), *(["parameters"] if parameters else [])]
-    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    lines: list[list[str]] = []
     for name, scores in own.items():
         theirs = paper.get(name, ())
         cells = [spread([values[key] for values in scores]) for key in keys]
         cells = [f"{cell} ({theirs[i]})" if i < len(theirs) else cell for i, cell in enumerate(cells)]
-        cells += [str(parameters[name])] if parameters else []
-        lines.append(f"| {' | '.join([name, *cells])} |")
-    return lines
+        lines.append([name, *cells, *([str(parameters[name])] if parameters else [])])
+    return markdown([title, *(NAMES[key] + note for key in keys), *(["parameters"] if parameters else [])], lines)
 
 
-def _probed(part: str, groups: dict[str, list[dict[str, Any]]], steps: Sequence[int]) -> list[str]:
-    at = ", ".join(map(str, steps))
-    lines = [f"| posterior | scale-gradient SNR (median) at {at} (paper) | validation -ELBO (paper) |", "|---|---|---|"]
+def _probed(groups: Mapping[str, Runs], steps: Sequence[int]) -> str:
+    lines: list[list[str]] = []
     for name, runs in groups.items():
         cells = [
-            ", ".join(f"{mean([run['probes'][i][key] for run in runs]):.4g}" for i in range(len(steps)))
+            ", ".join(average(f"probes/{place}/{key}")(runs) for place in range(len(steps)))
             for key in ("snr_median", "validation_nelbo")
         ]
-        theirs = [", ".join(map(str, values)) for values in rows(part, "figure 6 right")[name]]
-        lines.append(f"| {name} | {cells[0]} ({theirs[0]}) | {cells[1]} ({theirs[1]}) |")
-    return lines
+        paper = [", ".join(map(str, values)) for values in rows("mnist", "figure 6 right")[name]]
+        lines.append([name, *(f"{ours} ({theirs})" for ours, theirs in zip(cells, paper, strict=True))])
+    at = ", ".join(map(str, steps))
+    return markdown(["posterior", f"scale-gradient SNR (median) at {at} (paper)", "validation -ELBO (paper)"], lines)

@@ -1,5 +1,4 @@
-"""CV-Adam and pruning in one shot (arXiv 2210.12957) on MNIST, beside the usual baselines."""
+"""CV-Adam, pruning while training, and variable selection (arXiv 2210.12957).
 
-from bayeslim_papers.samplers.mnist import PAPER, Config, main, run
-
-__all__ = ["PAPER", "Config", "main", "run"]
+`mnist` compares methods on LeNet-5, `images` has deep networks, `variable_selection` the simulated problems.
+"""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from statistics import mean
 
 from bayeslim_papers.record import Record
-from bayeslim_papers.samplers.cifar_table import table as images
-from bayeslim_papers.samplers.mnist_table import table as mnist
+from bayeslim_papers.samplers.images import table as images
+from bayeslim_papers.samplers.mnist import table as mnist
 from bayeslim_papers.samplers.variable_selection import table as selected
 from bayeslim_papers.tables import by_method
 

@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -17,14 +17,16 @@ import bayeslim as bl
 from bayeslim.schedules import constant_then_linear
 from bayeslim.training import fit_many
 from bayeslim_papers.sparse_vd.recipes import FINISHES, Finish
-from bayeslim_papers.sparse_vd.training import Config
 from bayeslim_papers.sparse_vd.views import Data, varied
+
+if TYPE_CHECKING:
+    from bayeslim_papers.sparse_vd.command import SparseVd
 
 __all__ = ["SoftLabels", "finished", "judged", "soft_targets", "tune_"]
 
 
 def finished(
-    config: Config, models: Sequence[nn.Module], seeds: Sequence[int], images: tuple[Data, Data]
+    config: SparseVd, models: Sequence[nn.Module], seeds: Sequence[int], images: tuple[Data, Data]
 ) -> list[dict[str, Any]]:
     """The scores of trained networks, as they are and after every finish, each of which works on copies."""
     train, test = images
@@ -48,7 +50,7 @@ def finished(
     return found
 
 
-def judged(config: Config, model: nn.Module, test: Data) -> dict[str, Any]:
+def judged(config: SparseVd, model: nn.Module, test: Data) -> dict[str, Any]:
     """Errors of a pruned network, its compression as the papers count it, and what compaction makes of it."""
     example = test[0][:1].cpu()
     plain = bl.collapse_(copy.deepcopy(model).cpu()).eval()
@@ -104,7 +106,7 @@ def soft_targets(model: nn.Module, data: Data, samples: int) -> Tensor:
 
 
 def tune_(
-    config: Config,
+    config: SparseVd,
     finish: Finish,
     models: Sequence[nn.Module],
     seeds: Sequence[int],

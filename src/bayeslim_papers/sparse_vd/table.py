@@ -6,92 +6,63 @@ from statistics import mean
 from textwrap import fill
 from typing import Any
 
-from bayeslim_papers.tables import spread
+from bayeslim_papers.tables import by_method, markdown, spread
 
 __all__ = ["table"]
 
-COLUMNS = (
-    "recipe",
-    "finish",
-    "seeds",
-    "error %",
-    "of samples %",
-    "compression",
-    "sparsity per layer %",
-    "compacted: weights, times less",
-    "bytes, times less",
-    "paper",
-)
-
 FEW_LAYERS = 6
-"""As many have a number each."""
+"""So many have a number each."""
+COLUMNS = ["recipe", "finish", "seeds", "error %", "of samples %", "compression", "sparsity per layer %"]
+COLUMNS += ["compacted: weights, times less", "bytes, times less", "paper"]
 
 
 def table(record: dict[str, Any]) -> str:
     """Mean and standard deviation over seeds of every recipe and finish, as Markdown, and whether the goal is met."""
-    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+    rows: list[list[str]] = []
     failed: list[str] = []
     met: list[str] = []
-    for recipe in dict.fromkeys(run["recipe"] for run in record["runs"]):
-        runs = [run for run in record["runs"] if run["recipe"] == recipe]
-        for finish in ("trained", *record["finishes"]):
-            results = [run[finish] for run in runs]
-            good = [result for result in results if "failed" not in result]
-            failed += [f"{recipe}, {finish}: {one['failed']}" for one in results if "failed" in one]
-            if good:
-                lines.append(_row(record, recipe, finish, good))
-            if good and finish != "trained" and _meets(record["goal"], good):
-                met.append(f"{recipe} ({finish}, {len(good)} seeds)")
     goal = record["goal"]
+    for recipe, runs in by_method(record, "recipe").items():
+        for finish in ("trained", *record["finishes"]):
+            good = [run[finish] for run in runs if "failed" not in run[finish]]
+            failed += [f"- {recipe}, {finish}: {run[finish]['failed']}" for run in runs if "failed" in run[finish]]
+            if good:
+                rows.append(_row(record, recipe, finish, good))
+            if good and finish != "trained" and goal is not None and _meets(goal, good):
+                met.append(f"{recipe} ({finish}, {len(good)} seeds)")
+    parts = [markdown(COLUMNS, rows)]
     if goal is not None:
         wanted = f"at most {goal['error']} % at no less than {goal['compression']} times, on average over the seeds"
-        lines += ["", fill(f"Goal, {wanted}: {'met by ' + ', '.join(met) if met else 'not met'}.", 120)]
-    if failed:
-        lines += ["", "Failed:", "", *(f"- {reason}" for reason in failed)]
-    return "\n".join(lines)
+        parts.append(fill(f"Goal, {wanted}: {'met by ' + ', '.join(met) if met else 'not met'}.", 120))
+    return "\n\n".join([*parts, *(["Failed:", "\n".join(failed)] if failed else [])])
 
 
-def _row(record: dict[str, Any], recipe: str, finish: str, results: list[dict[str, Any]]) -> str:
-    cells = [recipe, finish, str(len(results)), *(_spread(results, key) for key in ("error", "sampled_error"))]
+def _row(record: dict[str, Any], recipe: str, finish: str, results: list[dict[str, Any]]) -> list[str]:
+    cells = [recipe, finish, str(len(results))]
+    cells += [spread([one[key] for one in results]) for key in ("error", "sampled_error")]
     if finish == "trained":
-        return f"| {' | '.join([*cells, '1', *[''] * 4])} |"
+        return [*cells, "1", *[""] * 4]
     layers = [100 * mean(values) for values in zip(*(one["sparsity"].values() for one in results), strict=True)]
-    cells += [_spread(results, "compression"), _per_layer(layers)]
-    cells += [f"{_ratio(results, key):.3g}" for key in ("weights", "mean_bytes")]
-    return f"| {' | '.join([*cells, _paper(record, recipe, finish, results)])} |"
-
-
-def _per_layer(parts: list[float]) -> str:
-    """One number per layer; of a deep network the least and the greatest."""
-    if len(parts) > FEW_LAYERS:
-        return f"{min(parts):.1f} to {max(parts):.1f} in {len(parts)} layers"
-    return "-".join(f"{part:.1f}" for part in parts)
+    cells += [spread([one["compression"] for one in results])]
+    if len(layers) > FEW_LAYERS:
+        cells += [f"{min(layers):.1f} to {max(layers):.1f} in {len(layers)} layers"]
+    else:
+        cells += ["-".join(f"{part:.1f}" for part in layers)]
+    for key in ("weights", "mean_bytes"):
+        cells += [f"{mean(one['dense'][key] / one['compacted'][key] for one in results):.3g}"]
+    return [*cells, _paper(record, recipe, finish, results)]
 
 
 def _paper(record: dict[str, Any], recipe: str, finish: str, results: list[dict[str, Any]]) -> str:
     """The published numbers, and whether ours reach them."""
-    theirs = record["paper"].get(recipe)
+    theirs, slack = record["paper"].get(recipe), record["tolerance"]
     if theirs is None or theirs["finish"] != finish:
         return ""
-    slack = record["tolerance"]
-    bounds = {
-        "error": theirs["error"] + slack["error"],
-        "compression": theirs["compression"] * (1 - slack["compression"]),
-    }
-    verdict = "reached" if _meets(bounds, results) else "missed"
-    return f"{theirs['error']} % at {theirs['compression']}: {verdict}"
+    least = theirs["compression"] * (1 - slack["compression"])
+    reached = _meets({"error": theirs["error"] + slack["error"], "compression": least}, results)
+    return f"{theirs['error']} % at {theirs['compression']}: {'reached' if reached else 'missed'}"
 
 
-def _meets(bounds: dict[str, float] | None, results: list[dict[str, Any]]) -> bool:
-    if bounds is None:
-        return False
+def _meets(bounds: dict[str, float], results: list[dict[str, Any]]) -> bool:
     error, compression = (mean(one[key] for one in results) for key in ("error", "compression"))
     return error <= bounds["error"] and compression >= bounds["compression"]
-
-
-def _ratio(results: list[dict[str, Any]], key: str) -> float:
-    return mean(one["dense"][key] / one["compacted"][key] for one in results)
-
-
-def _spread(results: list[dict[str, Any]], key: str) -> str:
-    return spread([one[key] for one in results])

@@ -1,4 +1,4 @@
-"""The settings of the Sparse VD experiment, its images, and how it trains networks."""
+"""The images of the Sparse VD experiment, and how it trains networks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,54 +18,10 @@ from bayeslim.runtime.seeds import seeded
 from bayeslim.schedules import constant_then_linear, warmup_linear
 from bayeslim.storage import read_tensors, write_tensors
 from bayeslim.training import fit_many
-from bayeslim_papers.sparse_vd.recipes import FINISHES, NETWORKS, RECIPES, USUAL, Recipe, bayesian_, fresh
+from bayeslim_papers.sparse_vd.recipes import NETWORKS, Recipe, bayesian_, fresh
 from bayeslim_papers.sparse_vd.views import Data, varied
 
-__all__ = ["Config", "Data", "load_images", "train_lenets", "train_vgg", "whitened"]
-
-HOW_IT_RAN = ("recipes", "seeds", "together", "compile")
-"""Settings in which the runs of one file may differ."""
-
-
-@dataclass(frozen=True)
-class Config:
-    """Settings."""
-
-    network: str = "lenet-300-100"
-    recipes: tuple[str, ...] = ("molchanov", "ard-4")
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    epochs: int | None = None
-    """Instead of the recipes' own."""
-    finishes: tuple[str, ...] = USUAL
-    batch_size: int = 100
-    tune_epochs: int = 10
-    samples: int = 20
-    together: int = 14
-    """Networks in one stack, at most."""
-    compile: bool = False
-    """Train the stacks by `torch.compile`."""
-    width: float = 1.0
-    """Of the VGG-like network."""
-
-    def __post_init__(self) -> None:
-        for name, value, known in (
-            ("network", (self.network,), RECIPES),
-            ("recipes", self.recipes, RECIPES.get(self.network, {})),
-            ("finishes", self.finishes, FINISHES),
-        ):
-            unknown = [one for one in value if one not in known]
-            if unknown:
-                raise ValueError(f"`{name}` has no {unknown[0]!r}: choose from {', '.join(known)}")
-        if self.network == "vgg" and any(FINISHES[name].tune for name in self.finishes):
-            raise ValueError("`finishes` that tune are for the LeNets: pass ('pruned', 'magnitude') for vgg")
-
-    def recipe(self, name: str) -> Recipe:
-        """A recipe, in the epochs asked for."""
-        return RECIPES[self.network][name].shortened(self.epochs)
-
-    def comparable(self) -> dict[str, Any]:
-        """All but which recipes and seeds were run and how: what results of one file must have in common."""
-        return {key: value for key, value in asdict(self).items() if key not in HOW_IT_RAN}
+__all__ = ["load_images", "train_lenets", "train_vgg", "whitened"]
 
 
 def train_lenets(
@@ -83,7 +39,7 @@ def train_lenets(
     Args:
         network: name in `NETWORKS`.
         recipes: one per network.
-        seeds: ditto.
+        seeds: one per network.
         data: images and labels.
         batch_size: examples per batch.
         files: where to keep the trained networks, one file each; if all are there, nothing is trained.

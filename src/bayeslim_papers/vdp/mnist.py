@@ -1,36 +1,16 @@
-"""VDP++ on MNIST: mean and variance in one pass beside a plain network, sampled weights and full covariances.
-
-    bayeslim reproduce vdp --device cuda --out results/vdp_mnist.json
-
-LeNet-5 (61 470 weights), Adam with amsgrad, batch 512, inputs in [0, 1]; four methods and five seeds (figures 1 to 4 of
-Epifano et al. 2024, IEEE Access):
-
-- det: the plain network;
-- bbb: Bayes by Backprop, sampled weights and a scale-mixture prior, predictions from 200 samples;
-- vdp-cov: covariances within feature maps, first order, the original VDP; on part of the images, because it is slow;
-  prior N(0, 1) whose KL weighs 60 times that of the ELBO of these 12 800 images (the authors add it to 1000 times the
-  mean cross-entropy: 60 times that of the ELBO of all 60 000, 12.8 times that of so many);
-- vdp: variances alone, exact moments, predictions from one pass. The objective is the ELBO and the prior
-  N(0, 0.05^2): with N(0, 1), at 1, 10 or 60 times the KL (these two with SELU), the network is neither more robust
-  to noise than the plain one nor prunable (docs/results.md); vdp-ard: the same with an ARD prior, which prunes best.
-
-Each network is scored on the test images, under noise of -6 to 40 dB, with its smallest weights removed, and by the
-Infidelity and Sensitivity-Max of its input gradients. `--costs` measures time and memory of a training step instead.
-Results are written after every run, and a run with the same --out goes on where it stopped.
-"""
+"""VDP++ on MNIST: networks, training and scores."""
 
 from __future__ import annotations
 
 import copy
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
-from rich.console import Console
 from torch import Tensor, nn
 
 import bayeslim as bl
@@ -42,32 +22,77 @@ from bayeslim.posteriors import fan_in_mean_field
 from bayeslim.runtime.seeds import seeded
 from bayeslim.runtime.timing import interleaved
 from bayeslim.step_costs import costs_of, train_step
-from bayeslim_papers.arguments import add_seeds, common_parser
-from bayeslim_papers.method_runs import all_runs, merged
-from bayeslim_papers.record import Record, join_files, read_record, write_record
+from bayeslim.timing import interleaved
+from bayeslim_papers.command import carry_out, parser_of
+from bayeslim_papers.experiment import Experiment, Options, Say, silent
+from bayeslim_papers.record import Record, write_record
 from bayeslim_papers.vdp.mnist_table import table
 
-__all__ = ["PAPER", "Config", "CovarianceNetwork", "main", "run"]
+__all__ = ["CovarianceNetwork", "Images", "VdpMnist", "build", "costs", "main"]
 
-PAPER = {
-    "time of an epoch over det": {"vdp-cov": 10.0, "vdp": 2.5},
-    "peak memory of vdp-cov over vdp": 10.0,
-    "statements": [
-        "one-way ANOVA of the test accuracies is not significant",
-        "at -6 dB every Bayesian network is more accurate than det (p < 0.01)",
-        "vdp keeps its accuracy past 90 % of the weights removed",
-        "the variance of the predicted class falls with the signal-to-noise ratio; vdp-cov and vdp are rank-correlated",
-        "Sensitivity-Max: det slightly better; Infidelity: vdp clearly best",
-    ],
+PRIORS: dict[str, Callable[[float], bl.priors.Prior]] = {
+    "bbb": lambda std: bl.priors.ScaleMixture(),
+    "vdp-cov": lambda std: bl.priors.Normal(0.0, 1.0),
+    "vdp": lambda std: bl.priors.Normal(0.0, std),
+    "vdp-ard": lambda std: bl.priors.ARD(),
 }
-"""What the paper says; it prints no tables."""
+"""Of the Bayesian methods, by `prior_std`."""
+
+
+class Images(NamedTuple):
+    """Training and test images, and others that the network has not seen the like of."""
+
+    train: tuple[Tensor, Tensor]
+    test: tuple[Tensor, Tensor]
+    outliers: Tensor
 
 
 @dataclass(frozen=True)
-class Config:
-    """Settings."""
+class VdpMnist(Experiment):
+    """VDP++ on MNIST: mean and variance in one pass beside a plain network, sampled weights and full covariances.
 
-    methods: tuple[str, ...] = ("det", "bbb", "vdp-cov", "vdp", "vdp-ard")
+        bayeslim reproduce vdp --device cuda --out results/vdp_mnist.json
+
+    LeNet-5 (61 470 weights), Adam with amsgrad, batch 512, inputs in [0, 1]; five methods and five seeds (figures 1 to
+    4 of Epifano et al. 2024, IEEE Access):
+
+    - det: the plain network;
+    - bbb: Bayes by Backprop, sampled weights and a scale-mixture prior, predictions from 200 samples;
+    - vdp-cov: covariances within feature maps, first order, the original VDP; on part of the images, because it is
+      slow; prior N(0, 1) whose KL weighs 60 times that of the ELBO of these 12 800 images (the authors add it to 1000
+      times the mean cross-entropy: 60 times that of the ELBO of all 60 000, 12.8 times that of so many);
+    - vdp: variances alone, exact moments, predictions from one pass. The objective is the ELBO and the prior
+      N(0, 0.05^2): with N(0, 1), at 1, 10 or 60 times the KL (these two with SELU), the network is neither more robust
+      to noise than the plain one nor prunable (docs/results/vdp.md);
+    - vdp-ard: the same with an ARD prior, which prunes best.
+
+    Each network is scored on the test images, under noise of -6 to 40 dB, with its smallest weights removed, and by the
+    Infidelity and Sensitivity-Max of its input gradients. `--costs` measures time and memory of a training step
+    instead. Results are written after every run, and a run with the same --out goes on where it stopped.
+    """
+
+    name: ClassVar[str] = "vdp"
+    root: ClassVar[str] = "mnist/ and fashion-mnist/"
+    options: ClassVar[Options] = {
+        "methods": {"choices": ("det", *PRIORS)},
+        "seeds": {},
+        "epochs": {},
+    }
+    paper: ClassVar[Mapping[str, Any]] = {
+        "time of an epoch over det": {"vdp-cov": 10.0, "vdp": 2.5},
+        "peak memory of vdp-cov over vdp": 10.0,
+        "statements": [
+            "one-way ANOVA of the test accuracies is not significant",
+            "at -6 dB every Bayesian network is more accurate than det (p < 0.01)",
+            "vdp keeps its accuracy past 90 % of the weights removed",
+            "the variance of the predicted class falls with the signal-to-noise ratio; vdp-cov and vdp are "
+            "rank-correlated",
+            "Sensitivity-Max: det slightly better; Infidelity: vdp clearly best",
+        ],
+    }
+    """It prints no tables."""
+
+    methods: tuple[str, ...] = ("det", *PRIORS)
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     epochs: int = 25
     cov_epochs: int = 2
@@ -83,6 +108,77 @@ class Config:
     explained: int = 200
     """Test images whose gradients are judged."""
 
+    def load(self, root: Path | None, device: str) -> Images:
+        """MNIST in [0, 1], and the test images of Fashion-MNIST as outliers."""
+        train, test = (bl.data.mnist(split, root=root) for split in ("train", "test"))
+        strange = bl.data.fashion_mnist("test", root=root)
+        first, second = ((part.x.to(device), part.y.to(device)) for part in (train, test))
+        return Images(first, second, strange.x.to(device))
+
+    @classmethod
+    def quick(cls, root: Path | None, device: str) -> tuple[Self, Images]:
+        """One seed, one epoch of a thousand images."""
+        small = cls(seeds=(0,), epochs=1, samples=10, explained=4, cov_batch_size=4, cov_images=8, cov_test_images=8)
+        (x, y), (x_test, y_test), strange = small.load(root, device)
+        return small, Images((x[:1000], y[:1000]), (x_test[:100], y_test[:100]), strange[:100])
+
+    def measured(
+        self, variant: str, seed: int, data: Images, folder: Path | None = None, say: Say = silent
+    ) -> dict[str, Any]:
+        """Train a network and judge it."""
+        started = time.perf_counter()
+        with seeded(seed):
+            model = build(self, variant).to(data.train[0].device)
+        self.fit_(variant, model, data.train, seed)
+        return self.judged(variant, model, data) | {"seconds": time.perf_counter() - started}
+
+    def fit_(self, method: str, model: nn.Module, train: tuple[Tensor, Tensor], seed: int) -> None:
+        """Train in place."""
+        slow = method == "vdp-cov"
+        x, y = (part[: self.cov_images] for part in train) if slow else train
+        bl.fit(
+            model,
+            (x, y),
+            likelihood=bl.Categorical(),
+            epochs=self.cov_epochs if slow else self.epochs,
+            batch_size=self.cov_batch_size if slow else self.batch_size,
+            optimizer=functools.partial(torch.optim.Adam, lr=self.lr, amsgrad=True, fused=True),
+            kl_schedule=bl.schedules.constant(self.cov_kl_weight if slow else 1.0),
+            seed=seed,
+            progress=False,
+        )
+
+    def judged(self, method: str, model: nn.Module, data: Images) -> dict[str, Any]:
+        """Scores of a trained network."""
+        way = {"det": "mean", "bbb": "sample"}.get(method, "moments")
+        options: dict[str, Any] = {"method": way, "samples": self.samples, "seed": 0}
+        if method == "vdp-cov":  # one covariance pass for thousands of images takes a while
+            few = self.cov_test_images
+            test = data.test[0][:few], data.test[1][:few]
+            data = data._replace(test=test, outliers=data.outliers[:few])
+            options["batch_size"] = self.cov_batch_size
+        x, y = data.test
+        record: dict[str, Any] = compared(model, data, options)
+        record["noise"] = [asdict(point) for point in noise_sweep(model, x, y, SNRS, **{**options, "samples": 50})]
+        plain = model.model if isinstance(model, CovarianceNetwork) else model
+        by = "moments" if method.startswith("vdp") else "mean"
+        curve = magnitude_curve(plain, (x, y), self.fractions, likelihood=bl.Categorical(), method=by, samples=50)
+        record["pruned"] = [{"fraction": point.fraction, "accuracy": point.scores["accuracy"]} for point in curve]
+        for name, measure in (("infidelity", infidelity), ("sensitivity_max", sensitivity_max)):
+            record[name] = measure(plain, x[: self.explained], method=by).mean().item()
+        if method == "vdp":
+            record["by_samples"] = compared(model, data, options | {"method": "sample"})
+            record["by_taylor"] = compared(model, data, options | {"method": "taylor"})
+            record["pass_ratio"] = _pass_ratio(model, x[:1024])
+        return record
+
+    @classmethod
+    def merged(cls, records: Sequence[Record]) -> Record:
+        """See `Experiment`; records of costs join those of runs."""
+        trained = [part for part in records if "runs" in part]
+        whole = {key: value for part in reversed(records) for key, value in part.items()}
+        return whole | (super().merged(trained) if trained else {})
+
 
 class CovarianceNetwork(nn.Module):
     """A network that answers by propagating covariances within its feature maps: trained and asked like any other."""
@@ -96,72 +192,18 @@ class CovarianceNetwork(nn.Module):
         return full_covariance(self.model, x, mode="taylor", within="channel", memory_limit=2**37).marginals()
 
 
-def build(config: Config, method: str) -> nn.Module:
+def build(config: VdpMnist, method: str) -> nn.Module:
     """The network of a method, freshly initialised."""
     plain = bl.models.lenet5()
     if method == "det":
         return plain
-    prior = {
-        "bbb": bl.priors.ScaleMixture(),
-        "vdp-cov": bl.priors.Normal(0.0, 1.0),
-        "vdp": bl.priors.Normal(0.0, config.prior_std),
-        "vdp-ard": bl.priors.ARD(),
-    }[method]
-    estimator = bl.weight_sample if method == "bbb" else bl.moments
+    prior, estimator = PRIORS[method](config.prior_std), bl.weight_sample if method == "bbb" else bl.moments
     bayesian = bl.bayesianize_(plain, posterior=fan_in_mean_field, prior=prior, estimator=estimator)
     return CovarianceNetwork(bayesian) if method == "vdp-cov" else bayesian
 
 
-def way(method: str) -> dict[str, Any]:
-    """How a method predicts."""
-    return {"method": {"det": "mean", "bbb": "sample"}.get(method, "moments")}
-
-
-def run(
-    config: Config,
-    images: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor], Tensor],
-    *,
-    earlier: Record | None = None,
-    save: Callable[[Record], None] = lambda record: None,
-    console: Console | None = None,
-) -> Record:
-    """All methods and seeds on (train, test, outliers), see `all_runs`."""
-    train, test, outliers = images
-
-    def measured(method: str, seed: int) -> dict[str, Any]:
-        started = time.perf_counter()
-        with seeded(seed):
-            model = build(config, method).to(train[0].device)
-        fitted(config, method, model, train, seed)
-        found = judged(config, method, model, test, outliers)
-        found["seconds"] = time.perf_counter() - started
-        if console is not None:
-            shown = {key: round(found[key], 4) for key in ("accuracy", "nll", "ece", "seconds")}
-            console.print(f"{method} seed {seed}: {shown}")
-        return found
-
-    return all_runs(config, PAPER, train[0].device, measured, earlier=earlier, save=save)
-
-
-def fitted(config: Config, method: str, model: nn.Module, train: tuple[Tensor, Tensor], seed: int) -> None:
-    """Train in place."""
-    slow = method == "vdp-cov"
-    x, y = (part[: config.cov_images] for part in train) if slow else train
-    bl.fit(
-        model,
-        (x, y),
-        likelihood=bl.Categorical(),
-        epochs=config.cov_epochs if slow else config.epochs,
-        batch_size=config.cov_batch_size if slow else config.batch_size,
-        optimizer=functools.partial(torch.optim.Adam, lr=config.lr, amsgrad=True, fused=True),
-        kl_schedule=bl.schedules.constant(config.cov_kl_weight if slow else 1.0),
-        seed=seed,
-        progress=False,
-    )
-
-
 def costs(
-    config: Config, images: tuple[Tensor, Tensor], modes: tuple[str, ...] = ("eager", "compiled")
+    config: VdpMnist, images: tuple[Tensor, Tensor], modes: tuple[str, ...] = ("eager", "compiled")
 ) -> dict[str, dict[str, float]]:
     """Milliseconds (median) and peak bytes of one training step, eager and compiled; run it with nothing beside."""
     x, y = (part[: config.batch_size] for part in images)
@@ -180,39 +222,14 @@ def costs(
     return found
 
 
-def judged(
-    config: Config, method: str, model: nn.Module, test: tuple[Tensor, Tensor], outliers: Tensor
-) -> dict[str, Any]:
-    """Scores of a trained network."""
-    x, y = test
-    options: dict[str, Any] = {**way(method), "samples": config.samples, "seed": 0}
-    if method == "vdp-cov":  # one covariance pass for thousands of images takes a while
-        x, y, outliers = (part[: config.cov_test_images] for part in (x, y, outliers))
-        options["batch_size"] = config.cov_batch_size
-    record: dict[str, Any] = compared(model, x, y, outliers, options)
-    sweep = noise_sweep(model, x, y, SNRS, **{**options, "samples": 50})
-    record["noise"] = [asdict(point) for point in sweep]
-    plain = model.model if isinstance(model, CovarianceNetwork) else model
-    by = "moments" if method.startswith("vdp") else "mean"
-    curve = magnitude_curve(plain, (x, y), config.fractions, likelihood=bl.Categorical(), method=by, samples=50)
-    record["pruned"] = [{"fraction": point.fraction, "accuracy": point.scores["accuracy"]} for point in curve]
-    some = x[: config.explained]
-    for name, measure in (("infidelity", infidelity), ("sensitivity_max", sensitivity_max)):
-        record[name] = measure(plain, some, method=by).mean().item()
-    if method == "vdp":
-        record["by_samples"] = compared(model, x, y, outliers, options | {"method": "sample"})
-        record["by_taylor"] = compared(model, x, y, outliers, options | {"method": "taylor"})
-        record["pass_ratio"] = _pass_ratio(model, x[:1024])
-    return record
-
-
-def compared(model: nn.Module, x: Tensor, y: Tensor, outliers: Tensor, options: dict[str, Any]) -> dict[str, float]:
+def compared(model: nn.Module, data: Images, options: dict[str, Any]) -> dict[str, float]:
     """Accuracy, calibration and detection of outliers by one way of predicting, and how long it takes."""
+    x, y = data.test
     bl.predict(model, x[:64], likelihood=bl.Categorical(), **options)
     start = _now(x.device)
     prediction = bl.predict(model, x, likelihood=bl.Categorical(), **options)
     seconds = _now(x.device) - start
-    strange = bl.predict(model, outliers, likelihood=bl.Categorical(), **options)
+    strange = bl.predict(model, data.outliers, likelihood=bl.Categorical(), **options)
     y = y.to(prediction.mean.device)
     return {
         "accuracy": 100 * bl.metrics.accuracy(prediction.mean, y),
@@ -236,52 +253,16 @@ def _now(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def load_images(root: Path | None, device: str) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor], Tensor]:
-    """MNIST in [0, 1], and the test images of Fashion-MNIST as outliers."""
-    train, test = (bl.data.mnist(split, root=root) for split in ("train", "test"))
-    strange = bl.data.fashion_mnist("test", root=root)
-    return (train.x.to(device), train.y.to(device)), (test.x.to(device), test.y.to(device)), strange.x.to(device)
-
-
-def _with_costs(records: Sequence[Record]) -> Record:
-    """One record out of those of runs and those of costs."""
-    trained = [part for part in records if "runs" in part]
-    whole = {key: value for part in reversed(records) for key, value in part.items()}
-    return whole | (merged(trained) if trained else {})
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Run the experiment from the command line."""
-    quick, out = "one seed, one epoch of a thousand images", "JSON file to write, and to go on from"
-    parser = common_parser(__doc__, root="mnist/ and fashion-mnist/", quick=quick, out=out)
-    add_seeds(parser, default=Config.seeds)
-    parser.add_argument("--methods", nargs="+", default=list(Config.methods), choices=Config.methods)
-    parser.add_argument("--epochs", type=int, default=Config.epochs)
+    parser = parser_of(VdpMnist)
     parser.add_argument("--costs", action="store_true", help="measure one training step of each method, and stop")
     chosen = parser.parse_args(arguments)
-    console = Console()
-    if chosen.merge:
-        record = join_files(chosen.merge, _with_costs, chosen.out)
-    else:
-        config = Config(tuple(chosen.methods), tuple(chosen.seeds), chosen.epochs)
-        images = load_images(chosen.root, chosen.device)
-        if chosen.quick:
-            config = Config(
-                config.methods, (0,), 1, samples=10, explained=4, cov_batch_size=4, cov_images=8, cov_test_images=8
-            )
-            (x, y), (x_test, y_test), strange = images
-            images = (x[:1000], y[:1000]), (x_test[:100], y_test[:100]), strange[:100]
-        if chosen.costs:
-            ratio = _pass_ratio(build(config, "vdp").to(chosen.device), images[0][0][: config.batch_size])
-            record = {**machine(chosen.device), "costs": costs(config, images[0]), "pass_over_det": ratio}
-            write_record(chosen.out, record)
-        else:
-            earlier = read_record(chosen.out)
-            record = run(
-                config, images, earlier=earlier, save=lambda found: write_record(chosen.out, found), console=console
-            )
-    console.print(table(record), markup=False)
-
-
-if __name__ == "__main__":
-    main()
+    if chosen.merge or not chosen.costs:
+        carry_out(VdpMnist, chosen, table)
+        return
+    config, images = VdpMnist.begin(chosen)
+    ratio = _pass_ratio(build(config, "vdp").to(chosen.device), images.train[0][: config.batch_size])
+    record = {**machine(chosen.device), "costs": costs(config, images.train), "pass_over_det": ratio}
+    write_record(chosen.out, record)
+    print(table(record))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 import bayeslim as bl
 from bayeslim.data import ImageData
@@ -23,7 +24,6 @@ CIFAR10 = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 class Images:
     """Labelled images on one device.
 
-    Where the pixels lie there too, a batch is made by a few operations on the device, which a CUDA graph can hold.
     Pixels that are too many for it may lie elsewhere, in a file that is mapped into memory for one.
 
     Args:
@@ -95,6 +95,23 @@ class Images:
         down, along = down.clamp(0, height - 1), along.clamp(0, width - 1)
         return self._standardised(self._at(rows, down, along) * inside[..., None]), self.labels[rows]
 
+    def loader(self, batch_size: int) -> DataLoader[Any]:
+        """Varied images in a random order, in whole batches: the few that are left over differ from epoch to epoch.
+
+        Raises:
+            ValueError: if there are fewer images than a batch.
+        """
+        if batch_size > len(self):
+            raise ValueError(f"`batch_size` must be at most {len(self)}, the number of images, got {batch_size}")
+        rows: Any = range(len(self))
+        return DataLoader(
+            rows,
+            batch_size,
+            shuffle=True,
+            drop_last=True,
+            collate_fn=lambda chosen: self.varied(torch.tensor(chosen, device=self.device)),
+        )
+
     def _at(self, rows: Tensor, down: Tensor, along: Tensor) -> Tensor:
         """Pixels of images at places of their own, on the device."""
         places = (rows[:, None, None], down[:, :, None], along[:, None])
@@ -109,11 +126,6 @@ class Splits(NamedTuple):
 
     train: Images
     test: Images
-
-    @property
-    def device(self) -> torch.device:
-        """Where they lie."""
-        return self.train.device
 
 
 def load_cifar10(root: Path | None, device: str) -> Splits:

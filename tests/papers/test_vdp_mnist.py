@@ -9,15 +9,24 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import bayeslim as bl
 from bayeslim.gaussian import Gaussian
-from bayeslim_papers.vdp import mnist as vdp
-from bayeslim_papers.vdp.mnist import Config, CovarianceNetwork, build, costs
+from bayeslim_papers import experiment
+from bayeslim_papers.vdp import mnist
+from bayeslim_papers.vdp.mnist import PRIORS, CovarianceNetwork, Images, VdpMnist, build, costs
 from bayeslim_papers.vdp.mnist_table import table
+from papers.stand_in import StandIn, Stopped, values
 
-CONFIG = Config(
+EXPECTED: dict[str, bl.priors.Prior] = {
+    "bbb": bl.priors.ScaleMixture(),
+    "vdp-cov": bl.priors.Normal(0.0, 1.0),
+    "vdp": bl.priors.Normal(0.0, 0.05),
+    "vdp-ard": bl.priors.ARD(),
+}
+
+CONFIG = VdpMnist(
     methods=("det", "bbb", "vdp"),
     seeds=(0, 1),
     epochs=2,
@@ -28,7 +37,7 @@ CONFIG = Config(
 )
 
 
-def images(seed: int = 0) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor], Tensor]:
+def images(seed: int = 0) -> Images:
     """Ten noisy patterns, and noise alone."""
     generator = torch.Generator().manual_seed(seed)
     patterns = torch.rand(10, 1, 28, 28, generator=generator)
@@ -37,18 +46,18 @@ def images(seed: int = 0) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor],
         y = torch.randint(10, (count,), generator=generator)
         return (patterns[y] + 0.1 * torch.randn(count, 1, 28, 28, generator=generator)), y
 
-    return part(320), part(30), torch.rand(30, 1, 28, 28, generator=generator)
+    return Images(part(320), part(30), torch.rand(30, 1, 28, 28, generator=generator))
 
 
 @pytest.fixture(scope="module")
 def record() -> dict[str, Any]:
-    return vdp.run(CONFIG, images())
+    return experiment.run(CONFIG, images())
 
 
 def test_the_record_is_complete_and_json(record: dict[str, Any]) -> None:
     assert json.loads(json.dumps(record))["config"]["epochs"] == 2
     assert [(run["method"], run["seed"]) for run in record["runs"]] == [
-        (method, seed) for method in CONFIG.methods for seed in (0, 1)
+        (method, seed) for seed in (0, 1) for method in CONFIG.methods
     ]
     for run in record["runs"]:
         assert [point["snr"] for point in run["noise"]] == [-6, -3, 1, 5, 10, 20, 40]
@@ -75,7 +84,7 @@ def test_the_table_holds_every_method_and_the_tests(record: dict[str, Any]) -> N
 
 def test_costs_compare_with_the_plain_network() -> None:
     (x, y), *_ = images()
-    found = costs(Config(methods=("det", "vdp"), batch_size=8), (x, y), modes=("eager",))
+    found = costs(VdpMnist(methods=("det", "vdp"), batch_size=8), (x, y), modes=("eager",))
     assert set(found) == {"det, eager", "vdp, eager"}
     assert all(cost["milliseconds"] > 0 for cost in found.values())
     assert "| vdp, eager |" in table({"costs": found})
@@ -83,7 +92,7 @@ def test_costs_compare_with_the_plain_network() -> None:
 
 def test_full_covariances_train_and_predict_like_any_network() -> None:
     (x, y), *_ = images()
-    model = build(Config(), "vdp-cov")
+    model = build(VdpMnist(), "vdp-cov")
     assert isinstance(model, CovarianceNetwork)
     output = model(x[:1])
     assert isinstance(output, Gaussian) and output.shape == (1, 10)
@@ -92,10 +101,10 @@ def test_full_covariances_train_and_predict_like_any_network() -> None:
 
 
 def test_a_run_goes_on_where_it_stopped(record: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vdp, "fitted", lambda *args, **options: pytest.fail("trained again"))
-    assert vdp.run(CONFIG, images(), earlier=record)["runs"] == record["runs"]
+    monkeypatch.setattr(VdpMnist, "fit_", lambda *args, **options: pytest.fail("trained again"))
+    assert experiment.run(CONFIG, images(), earlier=record)["runs"] == record["runs"]
     with pytest.raises(pytest.fail.Exception, match="trained again"):
-        vdp.run(CONFIG, images())
+        experiment.run(CONFIG, images())
 
 
 def test_results_of_several_processes_are_joined(record: dict[str, Any], tmp_path: Path) -> None:
@@ -104,5 +113,37 @@ def test_results_of_several_processes_are_joined(record: dict[str, Any], tmp_pat
         part = record | {"runs": [run for run in record["runs"] if run["method"] == method and run["seed"] == 0]}
         files.append(str(tmp_path / f"{method}.json"))
         Path(files[-1]).write_text(json.dumps(part))
-    vdp.main(["--merge", *files, "--out", str(tmp_path / "all.json")])
-    assert json.loads((tmp_path / "all.json").read_text())["runs"] == record["runs"][::2]
+    mnist.main(["--merge", *files, "--out", str(tmp_path / "all.json")])
+    assert json.loads((tmp_path / "all.json").read_text())["runs"] == record["runs"][:3]
+
+
+def test_the_weight_of_the_kl_follows_from_the_authors_code() -> None:
+    """They add the KL and 1000 times the mean loss of 60 000 images."""
+    assert VdpMnist().cov_kl_weight == 60_000 / 1000
+
+
+@pytest.mark.parametrize("method", PRIORS)
+def test_priors_and_estimators(method: str) -> None:
+    model, expected = build(VdpMnist(), method), EXPECTED[method]
+    model = model.model if isinstance(model, CovarianceNetwork) else model
+    layers = [layer for layer in model.modules() if isinstance(layer, bl.layers.BayesLayer)]
+    assert len(layers) == 5
+    for layer in layers:
+        assert type(layer.prior) is type(expected) and layer.prior.config() == expected.config()
+        assert layer.estimator is (bl.weight_sample if method == "bbb" else bl.moments)
+
+
+@pytest.mark.parametrize("method", ["det", "vdp", "vdp-cov"])
+def test_what_they_minimise(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ELBO by Adam with amsgrad; vdp-cov on fewer images, with the authors' weight of the KL."""
+    stand_in, slow = StandIn(), method == "vdp-cov"
+    monkeypatch.setattr(bl, "fit", stand_in)
+    with pytest.raises(Stopped):
+        VdpMnist().fit_(method, nn.Linear(1, 1), (torch.zeros(12_801, 1), torch.zeros(12_801, dtype=torch.long)), 0)
+    options = stand_in.calls[0]
+    assert len(stand_in.arguments[1][0]) == (12_800 if slow else 12_801)
+    assert (options["epochs"], options["batch_size"]) == ((2, 64) if slow else (25, 512))
+    assert values(options["kl_schedule"], 25, (0, 24)) == [60.0 if slow else 1.0] * 2
+    optimizer = options["optimizer"]([nn.Parameter(torch.zeros(1))])
+    assert type(optimizer) is torch.optim.Adam
+    assert (optimizer.defaults["lr"], optimizer.defaults["amsgrad"]) == (1e-3, True)

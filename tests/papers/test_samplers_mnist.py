@@ -13,12 +13,13 @@ from torch import Tensor
 
 import bayeslim as bl
 from bayeslim.predictive import Snapshots
-from bayeslim_papers.samplers import mnist as samplers
-from bayeslim_papers.samplers.mnist import Config
+from bayeslim_papers import experiment
+from bayeslim_papers.samplers import cycles, mnist
+from bayeslim_papers.samplers.mnist import SamplersMnist, table
 from bayeslim_papers.samplers.mnist_methods import METHODS, PRUNED
-from bayeslim_papers.samplers.mnist_table import table
+from papers.stand_in import StandIn, Stopped, values
 
-CONFIG = Config(epochs=4, batch_size=16, members=2, samples=5)
+CONFIG = SamplersMnist(epochs=4, batch_size=16, members=2, samples=5)
 WEIGHTS = 430_500
 NETWORKS = {"ensemble": 2, "cvadam": 4, "vi": 5, "mc-dropout": 5}
 
@@ -37,11 +38,11 @@ def images() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
 
 @pytest.fixture(scope="module")
 def record() -> dict[str, Any]:
-    return samplers.run(CONFIG, images())
+    return experiment.run(CONFIG, images())
 
 
 def test_the_record(record: dict[str, Any]) -> None:
-    assert set(record) == {"config", "device", "torch", "paper", "runs"}
+    assert set(record) == {"experiment", "config", "device", "torch", "paper", "runs"}
     assert record["config"] == json.loads(json.dumps(dataclasses.asdict(CONFIG)))
     assert [run["method"] for run in record["runs"]] == list(CONFIG.methods) == list(METHODS)
     for run in record["runs"]:
@@ -50,24 +51,6 @@ def test_the_record(record: dict[str, Any]) -> None:
         assert run["dense"]["weights"] == WEIGHTS
         assert run["compacted"]["weights"] <= WEIGHTS
     json.dumps(record)
-
-
-def test_a_run_goes_on_where_it_stopped(record: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    small = dataclasses.replace(CONFIG, methods=("sgd", "sm-95"))
-    half = record | {"runs": record["runs"][:1]}
-    trained: list[str] = []
-    known = {name: METHODS[name] for name in small.methods}
-
-    def remembered(name: str) -> Any:
-        return lambda *arguments: (trained.append(name), known[name](*arguments))[1]
-
-    for name in known:
-        monkeypatch.setitem(METHODS, name, remembered(name))
-    saved: list[int] = []
-    whole = samplers.run(small, images(), earlier=half, save=lambda found: saved.append(len(found["runs"])))
-    assert trained == ["sm-95"] and saved == [2] and whole["runs"][0] == half["runs"][0]
-    with pytest.raises(ValueError, match="`epochs` is 4 in one and 5 in another"):
-        samplers.run(dataclasses.replace(small, epochs=5), images(), earlier=half)
 
 
 def test_networks_learn(record: dict[str, Any]) -> None:
@@ -118,11 +101,36 @@ def test_table_over_seeds(record: dict[str, Any]) -> None:
 
 
 def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(samplers, "load_images", lambda root, device: images())
+    monkeypatch.setattr(SamplersMnist, "load", lambda self, root, device: images())
     files = [tmp_path / "results" / f"{method}.json" for method in ("sgd", "sm-95")]
     for file in files:
-        samplers.main(["--quick", "--methods", file.stem, "--out", str(file)])
+        mnist.main(["--quick", "--methods", file.stem, "--out", str(file)])
     both = tmp_path / "both.json"
-    samplers.main(["--merge", *map(str, files), "--out", str(both)])
+    mnist.main(["--merge", *map(str, files), "--out", str(both)])
     assert [run["method"] for run in json.loads(both.read_text())["runs"]] == ["sgd", "sm-95"]
     assert "| sm-95 | 1 |" in capsys.readouterr().out.replace("\n", " ")
+
+
+@pytest.mark.parametrize("name", ["cvadam", *PRUNED])
+def test_networks_are_sampled_by_the_settings(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cold CV-Adam in four cycles, with the masks of the settings."""
+    stand_in, made = StandIn(), []
+
+    def remembered(*arguments: Any, **options: Any) -> Any:
+        made.append(options)
+        return original(*arguments, **options)
+
+    original = cycles.SpikeAndSlab
+    monkeypatch.setattr(cycles, "SpikeAndSlab", remembered)
+    monkeypatch.setattr(bl, "fit", stand_in)
+    with pytest.raises(Stopped):
+        METHODS[name](SamplersMnist(), (torch.zeros(8, 1, 28, 28), torch.zeros(8, dtype=torch.long)), 0)
+    options = stand_in.calls[0]
+    assert values(options["lr_schedule"], 20, (0, 5, 10, 15)) == pytest.approx([1.0] * 4)
+    assert (options["epochs"], options["batch_size"]) == (20, 128)
+    group = options["optimizer"](bl.param_groups(stand_in.arguments[0])).param_groups[0]
+    assert (group["temperature"], group["lr"], group["num_data"]) == ("cold", 0.3, 8)
+    assert len(made) == (name in PRUNED)
+    if made:
+        asked = ("spike_decay", "soft_threshold", "hard_threshold", "warm_up", "feedback_until")
+        assert [made[0][key] for key in asked] == [1e-3, 1e-4, 0.0, 2, 15]

@@ -14,19 +14,17 @@ from torch import Tensor, nn
 import bayeslim as bl
 from bayeslim.gaussian import Gaussian
 from bayeslim_papers import experiment
-from bayeslim_papers.vdp import cifar as vdp_cifar
-from bayeslim_papers.vdp.cifar import VdpCifar
-from bayeslim_papers.vdp.imagenet import VdpImagenet
-from bayeslim_papers.vdp.images import Vdp
+from bayeslim_papers.vdp import images
+from bayeslim_papers.vdp.images import Vdp, VdpCifar, VdpImagenet, VdpVit, cifar
 from bayeslim_papers.vdp.images_table import table
-from bayeslim_papers.vdp.vit import VdpVit
+from papers.stand_in import StandIn, Stopped, values
 
 KINDS: list[type[Vdp]] = [VdpCifar, VdpVit, VdpImagenet]
 
 
 @pytest.fixture(scope="module", params=KINDS, ids=lambda kind: kind.name)
 def record(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return experiment.run(*request.param.quick("cpu"))
+    return experiment.run(*request.param.quick(None, "cpu"))
 
 
 def test_the_record(record: dict[str, Any]) -> None:
@@ -45,12 +43,12 @@ def test_the_networks_learn(record: dict[str, Any]) -> None:
     for run in record["runs"]:
         assert run["accuracy"] > 60 and run["losses"][-1] < run["losses"][0]
         assert abs(run["noise"][-1]["accuracy"] - run["accuracy"]) < 10
-        assert run["noise"][0]["accuracy"] < run["accuracy"]
+        assert run["noise"][0]["accuracy"] <= run["accuracy"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_methods_start_from_the_same_means(kind: type[Vdp]) -> None:
-    small, data = kind.quick("cpu")
+    small, data = kind.quick(None, "cpu")
     x = data.test.plain()[0][:8]
     networks: dict[str, nn.Module] = {}
     for method in ("det", "bbb", "vdp"):
@@ -65,7 +63,7 @@ def test_all_methods_start_from_the_same_means(kind: type[Vdp]) -> None:
 
 def test_every_block_of_the_transformer_makes_variance() -> None:
     """Without the variance of its weights a block's output is surer, block by block."""
-    small, data = VdpVit.quick("cpu")
+    small, data = VdpVit.quick(None, "cpu")
     small = replace(small, depth=3)
     x = data.test.plain()[0][:4]
     torch.manual_seed(0)
@@ -83,21 +81,11 @@ def test_every_block_of_the_transformer_makes_variance() -> None:
 
 @pytest.mark.parametrize(("std", "expected"), [(0.0, (2 / 27) ** 0.5), (0.3, 0.3)])
 def test_the_prior(std: float, expected: float) -> None:
-    model = replace(VdpCifar.quick("cpu")[0], prior_std=std).build("vdp")
+    model = replace(VdpCifar.quick(None, "cpu")[0], prior_std=std).build("vdp")
     stem = model.get_submodule("stem")
     assert isinstance(stem, bl.layers.BayesLayer)
     mean, variance = torch.zeros(2, 3, 3, 3), torch.full((2, 3, 3, 3), expected**2)
     torch.testing.assert_close(stem.prior.kl(mean, variance), torch.zeros_like(mean), rtol=0, atol=1e-6)
-
-
-def test_removing_nothing_changes_nothing() -> None:
-    small, data = VdpCifar.quick("cpu")
-    x, y = data.test.plain()
-    for method in ("det", "vdp"):
-        torch.manual_seed(0)
-        model = small.build(method)
-        whole = small.under_noise(method, model, x, y, 200)["accuracy"]
-        assert small.without(method, model, x, y, 0.0)["accuracy"] == whole
 
 
 def test_the_table(record: dict[str, Any]) -> None:
@@ -137,18 +125,34 @@ def test_what_is_beyond_the_tolerance_is_shown(
     assert ("(too slow)" in text) == slow and ("(too low)" in text) == bad
 
 
-def test_the_papers_settings() -> None:
-    vit = VdpVit()
-    assert (vit.batch_size, vit.epochs, vit.lr, vit.depth, vit.seeds) == (512, 10, 1e-3, 6, (0, 1, 2))
-    small = bl.models.vit_small()
-    assert {name: p.shape for name, p in vit.network().named_parameters()} == {
-        name: p.shape for name, p in small.named_parameters()
-    }
-    assert VdpCifar().batch_size == 128 and VdpCifar().methods == ("det", "bbb", "vdp")
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_they_minimise(kind: type[Vdp], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ELBO by Adam with amsgrad; the KL of ResNet-18 grows to a tenth over ten epochs."""
+    stand_in = StandIn()
+    monkeypatch.setattr(images, "train", stand_in)
+    small, data = kind.quick(None, "cpu")
+    full = kind()
+    with pytest.raises(Stopped):
+        replace(small, kl_weight=full.kl_weight, ramp=full.ramp, lr=full.lr).measured("vdp", 0, data)
+    options = stand_in.calls[0]
+    optimizer = options["optimizer"]([nn.Parameter(torch.zeros(1))])
+    assert type(optimizer) is torch.optim.Adam
+    assert (optimizer.defaults["lr"], optimizer.defaults["amsgrad"]) == (1e-3, True)
+    assert isinstance(options["likelihood"], bl.Categorical)
+    expected = [0.0, 0.05, 0.1] if kind is VdpCifar else [full.kl_weight] * 3
+    assert values(options["kl_schedule"], 200, (0, 5, 199)) == pytest.approx(expected)
+
+
+def test_weights_and_sizes_are_the_papers() -> None:
+    """The authors add 0.01 KL and 1000 times the mean loss: over the ELBO's `KL / N` that is `0.01 N / 1000`."""
+    assert VdpImagenet().kl_weight == pytest.approx(0.01 * 1_281_167 / 1000, rel=1e-3)
+    for recipe, known in ((VdpVit(), bl.models.vit_small()), (VdpImagenet(), bl.models.vit_s16())):
+        shapes = [parameter.shape for parameter in recipe.network().parameters()]
+        assert shapes == [parameter.shape for parameter in known.parameters()]
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "found.json"
-    vdp_cifar.main(["--quick", "--methods", "det", "--epochs", "1", "--kl-weight", "0.5", "--out", str(file)])
+    cifar(["--quick", "--methods", "det", "--epochs", "1", "--kl-weight", "0.5", "--out", str(file)])
     assert json.loads(file.read_text())["config"]["kl_weight"] == 0.5
     assert "weight of the KL 0.5" in capsys.readouterr().out

@@ -12,7 +12,7 @@ class Stopped(Exception):
     """Ends a run at the call that is looked at."""
 
 
-class Spy:
+class StandIn:
     """Notes the options of every call and the last positional ones; the call number `until` ends the run."""
 
     def __init__(self, until: int = 1) -> None:

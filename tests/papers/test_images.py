@@ -13,7 +13,7 @@ from torch import Tensor
 
 import bayeslim as bl
 from bayeslim.data import ImageData
-from bayeslim_papers.images.images import CIFAR10, Images, load_cifar10, load_mnist, made_images
+from bayeslim_papers.images.varied import CIFAR10, Images, load_cifar10, load_mnist, made_images
 
 
 def images(count: int = 6, **options: Any) -> Images:
@@ -32,6 +32,18 @@ def test_standardised_pixels() -> None:
         expected = (some.pixels[..., channel].double() / 255 - centre[channel].double()) / spread[channel].double()
         torch.testing.assert_close(x[:, channel].double(), expected, rtol=1e-6, atol=1e-6)
     assert torch.equal(y, torch.arange(6))
+
+
+def test_a_loader_gives_whole_batches_in_a_random_order() -> None:
+    loader = images(7).loader(3)
+    torch.manual_seed(0)
+    epochs = [torch.cat([y for _, y in loader]).tolist() for _ in range(20)]
+    assert len(loader) == 2 and all(len(epoch) == len(set(epoch)) == 6 for epoch in epochs)
+    assert {row for epoch in epochs for row in epoch} == set(range(7)) and len({str(epoch) for epoch in epochs}) > 10
+    x, y = next(iter(loader))
+    torch.testing.assert_close(x, images(7).plain()[0][y])
+    with pytest.raises(ValueError, match="`batch_size` must be at most 7, the number of images, got 8"):
+        images(7).loader(8)
 
 
 def test_without_variations_a_batch_is_its_rows() -> None:
