@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bayeslim_papers.experiment import Experiment, run
+from bayeslim_papers.experiment import Experiment, Log, run
 from bayeslim_papers.record import Record, join_files, read_record, write_record
 
 __all__ = ["carry_out", "command", "parser_of"]
@@ -77,10 +77,10 @@ def carry_out(kind: type[Experiment], chosen: argparse.Namespace, table: Callabl
     if chosen.merge:
         record = join_files(chosen.merge, kind.merged, chosen.out)
     else:
-        save, folder = functools.partial(write_record, chosen.out), getattr(chosen, "checkpoints", None)
+        save, log = functools.partial(write_record, chosen.out), Log(show, getattr(chosen, "checkpoints", None))
         experiment, data = kind.begin(chosen)
         earlier = read_record(chosen.out)
-        record = run(experiment, data, chosen.device, earlier=earlier, save=save, checkpoints=folder, say=show)
+        record = run(experiment, data, chosen.device, earlier=earlier, save=save, log=log)
     show(table(record))
 
 

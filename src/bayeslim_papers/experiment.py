@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import itertools
 import json
 from abc import ABC, abstractmethod
@@ -16,18 +15,27 @@ import torch
 
 from bayeslim_papers.record import Record, check_joinable, united
 
-__all__ = ["Experiment", "Member", "Options", "Say", "run", "seeds_together", "silent"]
+__all__ = ["Experiment", "Log", "Member", "Options", "run", "seeds_together"]
 
-Say = Callable[[str], None]
-"""What is told how far an experiment is."""
 Member = tuple[tuple[str, ...], int]
 """The names of a variant, and a seed."""
 Options = dict[str, dict[str, Any]]
 """Settings by name, with options of argparse."""
 
 
-def silent(text: str) -> None:
-    """Tell nobody."""
+@dataclass(frozen=True)
+class Log:
+    """Who is told how far a training is, and where its state is kept so that an interrupted one goes on."""
+
+    say: Callable[[str], None] = lambda text: None
+    folder: Path | None = None
+
+    def within(self, name: str) -> Log:
+        """What one of several trainings tells and keeps."""
+        return Log(lambda text: self.say(f"{name}: {text}"), self.folder and self.folder / name.replace(" ", "-"))
+
+
+SILENT = Log()
 
 
 @dataclass(frozen=True)
@@ -90,26 +98,20 @@ class Experiment(ABC):
         """What is left to do, in lists of members that are measured together."""
         return ([member] for member in left)
 
-    def measured_together(
-        self, members: Sequence[Member], data: Any, folder: Path | None = None, say: Say = silent
-    ) -> list[dict[str, Any]]:
+    def measured_together(self, members: Sequence[Member], data: Any, log: Log = SILENT) -> list[dict[str, Any]]:
         """One run for each of a list of `stacks`: what the record says of it besides variant and seed."""
         return [
-            self.measured(name, seed, data, folder and folder / f"{self.name}-{name}-{seed}", say)
-            for (name,), seed in members
+            self.measured(name, seed, data, log.within(f"{self.name} {name} seed {seed}")) for (name,), seed in members
         ]
 
-    def measured(
-        self, variant: str, seed: int, data: Any, folder: Path | None = None, say: Say = silent
-    ) -> dict[str, Any]:
+    def measured(self, variant: str, seed: int, data: Any, log: Log = SILENT) -> dict[str, Any]:
         """Train and score one network; the seconds that took are part of it.
 
         Args:
             variant: one of `variants`.
             seed: of the network, its training and its scores.
             data: of `load` or `quick`.
-            folder: for checkpoints.
-            say: told how far training is.
+            log: of this training.
         """
         raise NotImplementedError
 
@@ -173,8 +175,7 @@ def run(
     *,
     earlier: Record | None = None,
     save: Callable[[Record], None] = lambda record: None,
-    checkpoints: Path | None = None,
-    say: Say = silent,
+    log: Log = SILENT,
 ) -> Record:
     """Train and score every variant and seed.
 
@@ -184,8 +185,7 @@ def run(
         device: where it runs.
         earlier: a record with the same settings, whose runs are kept and not computed again.
         save: called with the record whenever it has grown.
-        checkpoints: folder for the state of trainings under way.
-        say: told what was found.
+        log: told what was found; its folder is for the state of trainings under way.
 
     Returns:
         A record for JSON.
@@ -206,12 +206,9 @@ def run(
     done = {experiment.key(one) for one in record["runs"]}
     pairs = ((names, seed) for seed, names in itertools.product(experiment.seeds, experiment.variants()))
     for members in experiment.stacks([member for member in pairs if member not in done]):
-        labels = [f"{experiment.name} {' '.join(names)} seed {seed}" for names, seed in members]
-        told = functools.partial(lambda label, text: say(f"{label}: {text}"), labels[0])
-        found = experiment.measured_together(members, data, checkpoints, told)
-        for label, (names, seed), own in zip(labels, members, found, strict=True):
+        for (names, seed), own in zip(members, experiment.measured_together(members, data, log), strict=True):
             record["runs"].append(dict(zip(experiment.by, names, strict=True)) | {"seed": seed} | own)
-            say(f"{label}: {experiment.headline(own)}")
+            log.say(f"{experiment.name} {' '.join(names)} seed {seed}: {experiment.headline(own)}")
         record |= experiment.beside(record, data)
         save(record)
     return record

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -17,7 +16,7 @@ import bayeslim as bl
 from bayeslim.predictive.inputs import device_of
 from bayeslim.schedules import Progress
 from bayeslim.storage import write_atomically
-from bayeslim_papers.experiment import Say, silent
+from bayeslim_papers.experiment import SILENT, Log
 
 __all__ = ["PRECISIONS", "EpochHook", "in_percent", "train"]
 
@@ -35,8 +34,7 @@ def train(
     precision: str = "float32",
     graph: bool = True,
     after_epoch: EpochHook = lambda model, optimizer, progress: None,
-    folder: Path | None = None,
-    say: Say = silent,
+    log: Log = SILENT,
     **options: Any,
 ) -> dict[str, Any]:
     """Train in place.
@@ -49,8 +47,7 @@ def train(
         precision: one of `PRECISIONS`.
         graph: replay every step as a CUDA graph on CUDA, which the optimiser must allow.
         after_epoch: see `bl.fit`.
-        folder: for checkpoints; a run that finds one goes on from it.
-        say: told now and then how far training is.
+        log: told now and then how far training is; a run that finds a checkpoint in its folder goes on from it.
         options: further ones of `bl.fit`.
 
     Returns:
@@ -67,7 +64,7 @@ def train(
         torch.cuda.reset_peak_memory_stats(device)
     own = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     before = torch.cuda.memory_allocated(device) - own if cuda else 0
-    file = folder and folder / "seconds.json"
+    file = log.folder and log.folder / "seconds.json"
     seconds: list[float] = json.loads(file.read_text()) if file and file.exists() else []
     started = time.perf_counter()
 
@@ -79,7 +76,7 @@ def train(
         if file:
             write_atomically(file, json.dumps(seconds).encode())
         if (now.epoch + 1) % max(1, epochs // 10) == 0:
-            say(f"epoch {now.epoch + 1} of {epochs}: {seconds[-1]:.1f} s")
+            log.say(f"epoch {now.epoch + 1} of {epochs}: {seconds[-1]:.1f} s")
         after_epoch(network, optimizer, now)
         started = time.perf_counter()
 
@@ -91,7 +88,7 @@ def train(
         autocast=torch.bfloat16 if cuda and precision == "bfloat16" else None,
         cuda_graph=graph and cuda,
         after_epoch=timed,
-        checkpoint=folder,
+        checkpoint=log.folder,
         resume=True,
         keep=1,
         progress=False,

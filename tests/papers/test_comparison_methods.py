@@ -43,7 +43,7 @@ def test_classes_and_outliers(name: str) -> None:
         assert {"nll", "ece", "brier"} <= set(scores)
 
 
-def test_splits_side_by_side_train_as_alone() -> None:
+def test_networks_keep_their_own_data_weight_and_seed() -> None:
     jobs = [Job(regression(seed).train, 1.0, seed) for seed in (0, 1)]
 
     def trained(own: list[Job]) -> list[nn.Sequential]:

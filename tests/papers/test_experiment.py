@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bayeslim_papers.command import command, parser_of
-from bayeslim_papers.experiment import Experiment, Member, Options, Say, run, seeds_together, silent
+from bayeslim_papers.experiment import SILENT, Experiment, Log, Member, Options, run, seeds_together
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,8 @@ class Sums(Experiment):
     def variants(self) -> list[tuple[str]]:
         return [("_abc"[term],) for term in self.terms]
 
-    def measured(
-        self, variant: str, seed: int, data: Any, folder: Path | None = None, say: Say = silent
-    ) -> dict[str, Any]:
-        say(f"in {folder and folder.name}")
+    def measured(self, variant: str, seed: int, data: Any, log: Log = SILENT) -> dict[str, Any]:
+        log.say(f"in {log.folder and log.folder.name}")
         return {"sum": self.scale * "_abc".index(variant) + seed + data, "seconds": 2.0}
 
 
@@ -60,9 +58,9 @@ def runs(record: dict[str, Any]) -> list[tuple[str, int, int]]:
 def test_all_variants_of_a_seed_come_before_the_next(tmp_path: Path) -> None:
     said: list[str] = []
     sizes: list[int] = []
-    record = run(Sums(), 7, save=lambda it: sizes.append(len(it["runs"])), checkpoints=tmp_path, say=said.append)
+    record = run(Sums(), 7, save=lambda it: sizes.append(len(it["runs"])), log=Log(said.append, tmp_path))
     assert runs(record) == [("a", 0, 17), ("b", 0, 27), ("a", 1, 18), ("b", 1, 28)] and sizes == [1, 2, 3, 4]
-    assert said[:2] == ["sums a seed 0: in sums-a-0", "sums a seed 0: seconds 2"] and len(said) == 8
+    assert said[:2] == ["sums a seed 0: in sums-a-seed-0", "sums a seed 0: seconds 2"] and len(said) == 8
     assert record["experiment"] == "sums" and record["device"] == "cpu" and record["torch"] == torch.__version__
     assert record["config"] == {"seeds": [0, 1], "terms": [1, 2], "scale": 10, "fast": False}
 
@@ -72,7 +70,7 @@ def test_what_is_measured_together() -> None:
         def stacks(self, left: Any) -> Any:
             return seeds_together(left)
 
-        def measured_together(self, members: Any, data: Any, folder: Any = None, say: Say = silent) -> list[Any]:
+        def measured_together(self, members: Any, data: Any, log: Any = SILENT) -> list[Any]:
             asked.append(list(members))
             return [{"sum": seed} for _, seed in members]
 

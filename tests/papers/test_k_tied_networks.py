@@ -19,6 +19,7 @@ from bayeslim.models.resnet import PreActivationBlock
 from bayeslim.posteriors import KTied, MeanField
 from bayeslim.schedules import Progress
 from bayeslim_papers import experiment
+from bayeslim_papers.experiment import SILENT
 from bayeslim_papers.k_tied import imdb
 from bayeslim_papers.k_tied.cifar import Cifar10, Cifar100
 from bayeslim_papers.k_tied.command import PARTS, main
@@ -155,7 +156,7 @@ def test_scales_of_the_resnet_stay_below_their_bound(narrow: None) -> None:
     part = dataclasses.replace(part, raw_scale=-2.0, lr=0.1, epochs=3)
     torch.manual_seed(0)
     model = part.build(0)
-    part.fit_(model, 0, 0, data, None, lambda text: None)
+    part.fit_(model, 0, 0, data, SILENT)
     scales = torch.cat([layer.variance().sqrt().flatten() for layer in mean_fields(model)])
     assert math.log(1.2) == MAX_SCALE
     assert scales.max().item() == pytest.approx(MAX_SCALE, rel=1e-5)

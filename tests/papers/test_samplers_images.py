@@ -14,6 +14,7 @@ from torch import nn
 
 import bayeslim as bl
 from bayeslim_papers import experiment
+from bayeslim_papers.experiment import Log
 from bayeslim_papers.images.varied import CIFAR10
 from bayeslim_papers.samplers import images
 from bayeslim_papers.samplers.cycles import Cycles, Masks
@@ -119,9 +120,9 @@ def test_an_interrupted_pruning_ends_as_one_that_never_stopped(record: dict[str,
 
     only = replace(SMALL, methods=("dfp-90",), seeds=(0,))
     with pytest.raises(KeyboardInterrupt):
-        experiment.run(only, DATA, checkpoints=tmp_path, say=stop)
+        experiment.run(only, DATA, log=Log(stop, tmp_path))
     said: list[str] = []
-    found = experiment.run(only, DATA, checkpoints=tmp_path, say=said.append)["runs"][0]
+    found = experiment.run(only, DATA, log=Log(said.append, tmp_path))["runs"][0]
     assert said[0].startswith("samplers-cifar dfp-90 seed 0: epoch 5 of 6: ")
     whole = next(run for run in record["runs"] if run["method"] == "dfp-90" and run["seed"] == 0)
     timed = {"seconds", "epoch_seconds"}

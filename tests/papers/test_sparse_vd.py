@@ -22,7 +22,7 @@ from bayeslim.pruning.prune import bayes_layers
 from bayeslim.runtime.seeds import seeded
 from bayeslim.schedules import Progress
 from bayeslim.training.stack import Objective, Stack
-from bayeslim_papers.experiment import run
+from bayeslim_papers.experiment import Log, run
 from bayeslim_papers.sparse_vd import command, training, views
 from bayeslim_papers.sparse_vd import finish as finishing
 from bayeslim_papers.sparse_vd.command import SparseVd
@@ -510,13 +510,13 @@ def test_the_official_recipe_clips() -> None:
 def test_kept_networks_are_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = dataclasses.replace(CONFIG, recipes=("ard-4", "ard-5"), epochs=1, finishes=("pruned",))
     data = images(counts=(60, 20))
-    first = run(small, data, checkpoints=tmp_path)
+    first = run(small, data, log=Log(folder=tmp_path))
     assert {file.name for file in tmp_path.iterdir()} == {"ard-4-3.safetensors", "ard-5-3.safetensors"}
     monkeypatch.setattr(training, "fit_many", lambda *args, **options: pytest.fail("trained again"))
-    again = run(small, data, checkpoints=tmp_path)
+    again = run(small, data, log=Log(folder=tmp_path))
     assert [one["pruned"] for one in again["runs"]] == [one["pruned"] for one in first["runs"]]
     with pytest.raises(ValueError, match="trained with another epochs, ramp: choose another folder"):
-        run(dataclasses.replace(small, epochs=2), data, checkpoints=tmp_path)
+        run(dataclasses.replace(small, epochs=2), data, log=Log(folder=tmp_path))
 
 
 # the command line, and VGG
@@ -543,7 +543,7 @@ def test_vgg(tmp_path: Path) -> None:
     names = ("molchanov", "gamma-0.51")
     few: dict[str, Any] = {"epochs": 2, "batch_size": 10, "samples": 2}
     config = SparseVd(network="vgg", recipes=names, seeds=(0,), finishes=finishes, width=1 / 32, **few)
-    record = run(config, images(3, 32, (20, 10)), checkpoints=tmp_path)
+    record = run(config, images(3, 32, (20, 10)), log=Log(folder=tmp_path))
     assert [one["networks_at_once"] for one in record["runs"]] == [1, 1]
     weights = sum(p.numel() for p in bl.models.vgg_like(width=1 / 32).parameters() if p.ndim > 1)
     assert all(one["magnitude"]["dense"]["weights"] == weights for one in record["runs"])

@@ -12,6 +12,7 @@ from torch import nn
 
 import bayeslim as bl
 from bayeslim.schedules import Progress, staircase
+from bayeslim_papers.experiment import Log
 from bayeslim_papers.images.varied import made_images
 from bayeslim_papers.training import in_percent, train
 
@@ -34,7 +35,7 @@ class Interruption(Exception):
 
 def test_the_facts() -> None:
     said: list[str] = []
-    facts = trained(network(), kl_schedule=staircase(1e-5, every=5), precision="bfloat16", say=said.append)
+    facts = trained(network(), kl_schedule=staircase(1e-5, every=5), precision="bfloat16", log=Log(said.append))
     assert facts["epochs"] == 4 and facts["steps"] == 4 * 3 and len(facts["losses"]) == len(said) == 4
     assert facts["losses"][-1] < facts["losses"][0] and 0 < facts["epoch_seconds"] < facts["seconds"]
     assert facts["peak_bytes"] is None and facts["precision"] == "float32" and facts["cuda_graph"] is False
@@ -54,21 +55,21 @@ def test_an_interrupted_training_ends_as_one_that_never_stopped(tmp_path: Path) 
             raise Interruption
 
     with pytest.raises(Interruption):
-        trained(stopped, folder=tmp_path, after_epoch=stop)
+        trained(stopped, log=Log(folder=tmp_path), after_epoch=stop)
     taken = json.loads((tmp_path / "seconds.json").read_text())
-    facts = trained(resumed, folder=tmp_path)
+    facts = trained(resumed, log=Log(folder=tmp_path))
     assert len(taken) == 3 and len(facts["losses"]) == 4
     for one, other in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
     all_of_them = json.loads((tmp_path / "seconds.json").read_text())
     assert all_of_them[:2] == taken[:2] and len(all_of_them) == 4 and facts["seconds"] == sum(all_of_them)
-    assert trained(network(), folder=tmp_path)["seconds"] == facts["seconds"]  # nothing was left to do
+    assert trained(network(), log=Log(folder=tmp_path))["seconds"] == facts["seconds"]  # nothing was left to do
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
-    trained(network(), folder=tmp_path)
+    trained(network(), log=Log(folder=tmp_path))
     with pytest.raises(ValueError, match="seed=0, now 1"):
-        trained(network(), folder=tmp_path, seed=1)
+        trained(network(), log=Log(folder=tmp_path), seed=1)
 
 
 def test_training_leaves_the_random_state_alone() -> None:

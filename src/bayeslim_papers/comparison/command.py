@@ -18,7 +18,7 @@ from bayeslim_papers.comparison.judge import costs, judged, validation_nll
 from bayeslim_papers.comparison.methods import METHODS
 from bayeslim_papers.comparison.table import table
 from bayeslim_papers.comparison.training import Job
-from bayeslim_papers.experiment import Experiment, Member, Options, Say, seeds_together, silent
+from bayeslim_papers.experiment import SILENT, Experiment, Log, Member, Options, seeds_together
 from bayeslim_papers.record import Record
 
 __all__ = ["Comparison", "main"]
@@ -119,9 +119,7 @@ class Comparison(Experiment):
         """All splits or seeds of a method, set by set."""
         return sorted(seeds_together(left), key=lambda members: self.sets.index(members[0][0][0]))
 
-    def measured_together(
-        self, members: Sequence[Member], data: Cases, folder: Path | None = None, say: Say = silent
-    ) -> list[dict[str, Any]]:
+    def measured_together(self, members: Sequence[Member], data: Cases, log: Log = SILENT) -> list[Record]:
         """Choose, train and judge, all cases side by side."""
         (name, kind), start = members[0][0], time.perf_counter()
         method, seeds = METHODS[kind], [seed for _, seed in members]

@@ -1,8 +1,7 @@
-"""How the comparison trains: many networks side by side by Adam, or one by a sampler."""
+"""How the comparison trains: networks side by side by Adam, or one by a sampler."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,14 +9,12 @@ import torch
 from torch import nn
 
 import bayeslim as bl
-from bayeslim.likelihoods import remember_likelihood_
 from bayeslim.optim import SGHMC, CVAdam
 from bayeslim.optim.spike_slab import SpikeAndSlab
 from bayeslim.predictive import Snapshots
-from bayeslim.randomness import derived_seed, seeded
-from bayeslim.schedules import Progress, constant_then_linear, cosine_cycles, warmup_linear
+from bayeslim.randomness import seeded
+from bayeslim.schedules import constant_then_linear, cosine_cycles, warmup_linear
 from bayeslim.training.many import fit_many
-from bayeslim.training.stack import Objective, StackStepper, check_alike
 from bayeslim_papers.comparison.data import Data, likelihood_for, sizes_for
 from bayeslim_papers.samplers.cycles import Cycles, Masks
 
@@ -45,55 +42,29 @@ def network(config: Comparison, job: Job, method: str = "graves", **options: Any
 def train_side_by_side(
     config: Comparison, models: Sequence[nn.Module], jobs: Sequence[Job], kl_weight: Sequence[float]
 ) -> None:
-    """Train one network per job by Adam, all in one vectorised run; each remembers a likelihood of its own.
+    """Train one network per job by Adam, those with the same data side by side; each remembers a likelihood of its own.
 
     The learning rate is constant for half of the steps, then falls to 0; the KL grows over the first quarter of the
-    epochs. Jobs with the same data go through `fit_many`. Splits have data of their own, of one size: their networks
-    take the same steps on one table of all splits, each in its own rows.
+    epochs.
     """
-    lr_schedule, kl_schedule = constant_then_linear(0.5), warmup_linear(0, config.epochs // 4)
-    x, y = jobs[0].data
-    if all(job.data[0] is x for job in jobs):
+    groups: dict[int, list[int]] = {}
+    for index, job in enumerate(jobs):
+        groups.setdefault(id(job.data[0]), []).append(index)
+    for members in groups.values():
+        data = jobs[members[0]].data
         fit_many(
-            models,
-            (x, y),
-            likelihood=likelihood_for(jobs[0].data),
+            [models[index] for index in members],
+            data,
+            likelihood=likelihood_for(data),
             epochs=config.epochs,
             batch_size=config.batch_size,
             lr=config.lr,
-            lr_schedule=lr_schedule,
-            kl_weight=kl_weight,
-            kl_schedule=kl_schedule,
-            seeds=[job.seed for job in jobs],
+            lr_schedule=constant_then_linear(0.5),
+            kl_weight=[kl_weight[index] for index in members],
+            kl_schedule=warmup_linear(0, config.epochs // 4),
+            seeds=[jobs[index].seed for index in members],
             progress=False,
         )
-        return
-    rows, device = len(x), x.device
-    check_alike(models)
-    likelihoods = [likelihood_for(job.data).to(device) for job in jobs]
-    for model, own in zip(models, likelihoods, strict=True):
-        remember_likelihood_(model, own)
-    members = [Objective(model.train(), own, rows) for model, own in zip(models, likelihoods, strict=True)]
-    table = [torch.cat(columns) for columns in zip(*(job.data for job in jobs), strict=True)]
-    stepper = StackStepper(members, table[0], table[1], lr=[config.lr] * len(jobs))
-    starts = torch.arange(len(jobs))[:, None] * rows
-    weights, steps = torch.tensor(kl_weight), -(-rows // config.batch_size)
-    try:
-        with seeded(0), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)  # a loop inside torch.vmap
-            for epoch in range(config.epochs):
-                orders = starts + torch.stack([_order(derived_seed(job.seed, epoch), rows) for job in jobs])
-                for step, chosen in enumerate(orders.to(device).split(config.batch_size, 1)):
-                    now = Progress(epoch * steps + step, steps, config.epochs)
-                    beta = kl_schedule(now)
-                    stepper.step(chosen, weights * beta, torch.tensor(lr_schedule(now)), kl=beta > 0)
-                stepper.epoch_summary()
-    finally:
-        stepper.release_()
-
-
-def _order(seed: int, rows: int) -> torch.Tensor:
-    return torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
 
 
 def by_sampler(config: Comparison, job: Job, kind: str) -> Snapshots | None:

@@ -14,7 +14,7 @@ from bayeslim_papers.dissertation.networks import STARTS, Networks
 from bayeslim_papers.dissertation.regression import Curve
 from bayeslim_papers.dissertation.reviews import Reviews
 from bayeslim_papers.dissertation.table import table
-from bayeslim_papers.experiment import Experiment, Member, Options, Say, seeds_together, silent
+from bayeslim_papers.experiment import SILENT, Experiment, Log, Member, Options, seeds_together
 from bayeslim_papers.record import Record, check_joinable, united
 
 __all__ = ["PAPER", "QUICK", "TOLERANCE", "Dissertation", "Part", "main"]
@@ -172,7 +172,7 @@ class Dissertation(Experiment):
         return sorted(seeds_together(left), key=lambda members: order.index(members[0][0][0]))
 
     def measured_together(
-        self, members: Sequence[Member], data: Callable[[str], Any], folder: Path | None = None, say: Say = silent
+        self, members: Sequence[Member], data: Callable[[str], Any], log: Log = SILENT
     ) -> list[dict[str, Any]]:
         """Train and judge the seeds of a variant."""
         part, variant = members[0][0]

@@ -25,7 +25,7 @@ import bayeslim as bl
 from bayeslim.analysis import GradientSNR
 from bayeslim.posteriors import KTied, MeanField
 from bayeslim.randomness import seeded
-from bayeslim_papers.experiment import Say
+from bayeslim_papers.experiment import Log
 from bayeslim_papers.k_tied.part import Part, Splits, made_images
 from bayeslim_papers.k_tied.scoring import score
 
@@ -79,7 +79,7 @@ class Mnist(Part):
         """Classes and the staircase."""
         return {"likelihood": bl.Categorical(), "kl_schedule": bl.schedules.staircase(self.anneal_rate)}
 
-    def fit_(self, model: nn.Module, k: int, seed: int, data: Splits, folder: Path | None, say: Say) -> dict[str, Any]:
+    def fit_(self, model: nn.Module, k: int, seed: int, data: Splits, log: Log) -> dict[str, Any]:
         """Train the network with annealing, and a second one without, which is probed; there are no checkpoints."""
         with seeded(seed):
             self.build(k)  # the probed network's means are drawn after those of the annealed one

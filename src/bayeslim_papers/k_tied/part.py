@@ -6,14 +6,13 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from bayeslim.randomness import seeded
-from bayeslim_papers.experiment import Experiment, Options, Say, silent
+from bayeslim_papers.experiment import SILENT, Experiment, Log, Options
 from bayeslim_papers.k_tied.paper import PAPER
 from bayeslim_papers.k_tied.scoring import METRICS, Data, Metrics, score, truncated
 from bayeslim_papers.training import PRECISIONS, train
@@ -101,25 +100,23 @@ class Part(Experiment):
         """The names of the posteriors."""
         return [(f"{k}-tied" if k else "mean-field",) for k in self.ranks]
 
-    def measured(
-        self, variant: str, seed: int, data: Splits, folder: Path | None = None, say: Say = silent
-    ) -> dict[str, Any]:
+    def measured(self, variant: str, seed: int, data: Splits, log: Log = SILENT) -> dict[str, Any]:
         """Scores of the network with a posterior, if mean-field also with its scales cut."""
         k = 0 if variant == "mean-field" else int(variant.removesuffix("-tied"))
         start = time.perf_counter()
         with seeded(seed):
             model = self.build(k).to(data.train[0].device)
-        facts = self.fit_(model, k, seed, data, folder, say)
+        facts = self.fit_(model, k, seed, data, log)
         how = data.test, len(data.train[0]), self.samples, self.metrics
         found = {"annealed": score(model, *how)} | facts | {"parameters": self.parameters(model)}
         if k == 0:
             found["truncated"] = truncated(model, self.cuts, *how)
         return found | {"seconds": time.perf_counter() - start}
 
-    def fit_(self, model: nn.Module, k: int, seed: int, data: Splits, folder: Path | None, say: Say) -> dict[str, Any]:
+    def fit_(self, model: nn.Module, k: int, seed: int, data: Splits, log: Log) -> dict[str, Any]:
         """Train the network; return what the record says of that, validation scores included."""
         sizes: dict[str, Any] = {"epochs": self.epochs, "batch_size": self.batch_size, "lr": self.lr}
-        facts = train(model, data.train, seed=seed, folder=folder, say=say, **sizes, **self.training(model))
+        facts = train(model, data.train, seed=seed, log=log, **sizes, **self.training(model))
         found = {key: facts[key] for key in ("steps", "precision", "kl_weight")}
         found |= {"step_milliseconds": 1e3 * facts["seconds"] / facts["steps"], "networks_at_once": 1}
         if data.validation is None:

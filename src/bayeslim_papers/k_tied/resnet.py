@@ -26,7 +26,7 @@ import bayeslim as bl
 from bayeslim.layers import BayesLayer
 from bayeslim.posteriors import MeanField
 from bayeslim.schedules import Schedule
-from bayeslim_papers.experiment import Say, silent
+from bayeslim_papers.experiment import SILENT, Log
 from bayeslim_papers.k_tied.part import Part, Splits, made_images
 from bayeslim_papers.k_tied.scoring import CALIBRATION, METRICS, Metrics
 
@@ -114,11 +114,9 @@ class Resnet(Part):
         averages = sum(buffer.numel() for buffer in model.buffers() if buffer.is_floating_point())
         return super().parameters(model) + averages
 
-    def measured(
-        self, variant: str, seed: int, data: Splits, folder: Path | None = None, say: Say = silent
-    ) -> dict[str, Any]:
+    def measured(self, variant: str, seed: int, data: Splits, log: Log = SILENT) -> dict[str, Any]:
         """What every part measures, and the parameters that tied scales of the same ranks would have."""
-        found = super().measured(variant, seed, data, folder, say)
+        found = super().measured(variant, seed, data, log)
         model = self.build(0)
         tied = {f"rank {rank}": self.parameters(model) - saved(model, rank) for rank in self.cuts}
         return found | {"tied_parameters": tied}

@@ -17,7 +17,7 @@ from bayeslim.predictive import Snapshots
 from bayeslim.randomness import seeded
 from bayeslim.schedules import cosine_cycles
 from bayeslim_papers.command import command
-from bayeslim_papers.experiment import Experiment, Options, Say, silent
+from bayeslim_papers.experiment import SILENT, Experiment, Log, Options
 from bayeslim_papers.images.imagenet import load_imagenet
 from bayeslim_papers.images.varied import Splits, load_cifar10, made_images
 from bayeslim_papers.samplers.cycles import Cycles, Masks
@@ -148,16 +148,14 @@ class Samplers(Experiment):
         settings = self.burn_in, self.spike_decay, self.soft_threshold
         return Cycles(self.epochs, self.cycles, self.per_cycle, *settings)
 
-    def measured(
-        self, variant: str, seed: int, data: Splits, folder: Path | None = None, say: Say = silent
-    ) -> dict[str, Any]:
+    def measured(self, variant: str, seed: int, data: Splits, log: Log = SILENT) -> dict[str, Any]:
         """Scores of all snapshots together, of each, and of the last network; sparsity of its kernels."""
         plan, test = METHODS[variant], data.test.plain()
         with seeded(seed):
             model = self.network().to(data.train.device)
         cycles = self.cycles_of(plan)
         pruner = cycles.pruner(model, plan.masks) if plan.masks else None
-        snapshots, after_epoch = cycles.followed(model, pruner, folder and folder / "snapshots")
+        snapshots, after_epoch = cycles.followed(model, pruner, log.folder and log.folder / "snapshots")
 
         def optimizer(groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
             sampler = self.optimizer(plan, [p for group in groups for p in group["params"]], len(data.train), seed)
@@ -175,8 +173,7 @@ class Samplers(Experiment):
             precision=self.precision,
             graph=False,  # which these optimisers do not allow
             after_epoch=after_epoch,
-            folder=folder,
-            say=say,
+            log=log,
         )
         singles = [in_percent(bl.evaluate(Snapshots(model, [state]), test)) for state in snapshots]
         return {

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self
 import bayeslim as bl
 from bayeslim.predictive import Snapshots
 from bayeslim_papers.command import command
-from bayeslim_papers.experiment import Experiment, Options, Say, silent
+from bayeslim_papers.experiment import SILENT, Experiment, Log, Options
 from bayeslim_papers.samplers.mnist_methods import METHODS, Data, Outcome
 from bayeslim_papers.tables import Runs, average, by_method, one_row_each, spreads
 from bayeslim_papers.training import in_percent
@@ -87,9 +87,7 @@ class SamplersMnist(Experiment):
         (x, y), (x_test, y_test) = small.load(root, device)
         return small, ((x[:1000], y[:1000]), (x_test[:200], y_test[:200]))
 
-    def measured(
-        self, variant: str, seed: int, data: tuple[Data, Data], folder: Path | None = None, say: Say = silent
-    ) -> dict[str, Any]:
+    def measured(self, variant: str, seed: int, data: tuple[Data, Data], log: Log = SILENT) -> dict[str, Any]:
         """Train by a method and judge what it gives."""
         start = time.perf_counter()
         outcome = METHODS[variant](self, data[0], seed)

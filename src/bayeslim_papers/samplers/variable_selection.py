@@ -19,7 +19,8 @@ from bayeslim.feature_selection.selection import selection_errors, zero_part
 from bayeslim.feature_selection.stack import Task, fit_stack, inputs_used, network_of, stack_losses, stacked_mlp
 from bayeslim.randomness import derived_seed, seeded
 from bayeslim_papers.command import command
-from bayeslim_papers.experiment import Experiment, Member, Options, Say, seeds_together, silent
+from bayeslim_papers.experiment import SILENT, Experiment, Log, Member, Options, seeds_together
+from bayeslim_papers.record import Record
 from bayeslim_papers.tables import by_method, markdown
 
 __all__ = ["EXAMPLES", "Selection", "Simulated", "main", "table"]
@@ -127,9 +128,7 @@ class Selection(Experiment):
         """All data sets of a method."""
         return seeds_together(left)
 
-    def measured_together(
-        self, members: Sequence[Member], data: Simulated, folder: Path | None = None, say: Say = silent
-    ) -> list[dict[str, Any]]:
+    def measured_together(self, members: Sequence[Member], data: Simulated, log: Log = SILENT) -> list[Record]:
         """Train and judge all restarts on all data sets by one method."""
         start, (x, y) = time.perf_counter(), data.train
         held = max(1, round(self.held_out * self.train_rows))

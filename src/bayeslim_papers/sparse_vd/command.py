@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from bayeslim_papers.command import command
-from bayeslim_papers.experiment import Experiment, Member, Options, Say, silent
+from bayeslim_papers.experiment import SILENT, Experiment, Log, Member, Options
 from bayeslim_papers.record import Record, check_joinable
 from bayeslim_papers.sparse_vd.finish import finished
 from bayeslim_papers.sparse_vd.recipes import FINISHES, GOALS, PAPER, RECIPES, TOLERANCE, USUAL, Recipe
@@ -148,17 +148,18 @@ class SparseVd(Experiment):
         return [group[start : start + size] for group in groups.values() for start in range(0, len(group), size)]
 
     def measured_together(
-        self, members: Sequence[Member], data: tuple[Data, Data], folder: Path | None = None, say: Say = silent
+        self, members: Sequence[Member], data: tuple[Data, Data], log: Log = SILENT
     ) -> list[dict[str, Any]]:
         """Train a stack and finish its networks; trained LeNets are kept in the folder and not trained again."""
         start, train = time.perf_counter(), data[0]
         names, seeds = [names[0] for names, _ in members], [seed for _, seed in members]
         recipes = [self.recipe(name) for name in names]
         if self.network == "vgg":
-            own = folder and folder / f"{names[0]}-{seeds[0]}"
+            own = log.folder and log.folder / f"{names[0]}-{seeds[0]}"
             models = [train_vgg(recipes[0], seeds[0], train, self.batch_size, self.width, own)]
         else:
-            files = folder and [folder / f"{name}-{seed}.safetensors" for name, seed in zip(names, seeds, strict=True)]
+            pairs, kept = zip(names, seeds, strict=True), log.folder
+            files = kept and [kept / f"{name}-{seed}.safetensors" for name, seed in pairs]
             settings = self.batch_size, files
             models = train_lenets(self.network, recipes, seeds, train, *settings, compile=self.compile)
         timing = {"seconds": time.perf_counter() - start, "networks_at_once": len(members)}

@@ -28,7 +28,7 @@ from bayeslim.posteriors import fan_in_mean_field
 from bayeslim.randomness import seeded
 from bayeslim.schedules import cosine_cycles, warmup_linear
 from bayeslim_papers.command import command
-from bayeslim_papers.experiment import Experiment, Options, Say, silent
+from bayeslim_papers.experiment import SILENT, Experiment, Log, Options
 from bayeslim_papers.images.imagenet import CROP, load_imagenet
 from bayeslim_papers.images.varied import Splits, load_cifar10, load_mnist, made_images
 from bayeslim_papers.training import PRECISIONS, in_percent, train
@@ -111,9 +111,7 @@ class Vdp(Experiment):
             estimator=bl.weight_sample if method == "bbb" else bl.moments,
         )
 
-    def measured(
-        self, variant: str, seed: int, data: Splits, folder: Path | None = None, say: Say = silent
-    ) -> dict[str, Any]:
+    def measured(self, variant: str, seed: int, data: Splits, log: Log = SILENT) -> dict[str, Any]:
         """Scores of the trained network, under noise and pruned."""
         x, y = data.test.plain()
         with seeded(seed):
@@ -131,8 +129,7 @@ class Vdp(Experiment):
             kl_schedule=warmup_linear(0, self.ramp, self.kl_weight),
             precision=self.precision,
             graph=self.graph,
-            folder=folder,
-            say=say,
+            log=log,
         )
         way: dict[str, Any] = {"method": WAYS[variant], "samples": self.samples}
         noise = [asdict(point) for point in noise_sweep(model, x, y, SNRS, **way)]

@@ -24,7 +24,7 @@ from bayeslim.runtime.timing import interleaved
 from bayeslim.step_costs import costs_of, train_step
 from bayeslim.timing import interleaved
 from bayeslim_papers.command import carry_out, parser_of
-from bayeslim_papers.experiment import Experiment, Options, Say, silent
+from bayeslim_papers.experiment import SILENT, Experiment, Log, Options
 from bayeslim_papers.record import Record, write_record
 from bayeslim_papers.vdp.mnist_table import table
 
@@ -122,9 +122,7 @@ class VdpMnist(Experiment):
         (x, y), (x_test, y_test), strange = small.load(root, device)
         return small, Images((x[:1000], y[:1000]), (x_test[:100], y_test[:100]), strange[:100])
 
-    def measured(
-        self, variant: str, seed: int, data: Images, folder: Path | None = None, say: Say = silent
-    ) -> dict[str, Any]:
+    def measured(self, variant: str, seed: int, data: Images, log: Log = SILENT) -> dict[str, Any]:
         """Train a network and judge it."""
         started = time.perf_counter()
         with seeded(seed):
