@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import inspect
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from bayeslim_papers.experiment import Experiment, Log, run
-from bayeslim_papers.record import Record, join_files, read_record, write_record
+from bayeslim_papers.record import Record, commands_of, read_record, write_record
 
 __all__ = ["carry_out", "command", "parser_of"]
 
@@ -21,12 +22,7 @@ MOST_SEEDS = 10_000
 
 
 def command(kind: type[Experiment], table: Callable[[Record], str]) -> Callable[[list[str] | None], None]:
-    """The `main` of an experiment, whose docstring is its help; `table` shows a record.
-
-    Example:
-        >>> main = command(Samplers, table)
-        >>> main(["--quick", "--out", "results/mine.json"])
-    """
+    """The `main` of an experiment, whose docstring is its help; `table` shows a record."""
 
     def main(arguments: list[str] | None = None) -> None:
         carry_out(kind, parser_of(kind).parse_args(arguments), table)
@@ -35,12 +31,7 @@ def command(kind: type[Experiment], table: Callable[[Record], str]) -> Callable[
 
 
 def parser_of(kind: type[Experiment]) -> argparse.ArgumentParser:
-    """What all experiments understand, and the settings in `kind.options`, with the types of their defaults.
-
-    Example:
-        >>> parser_of(Samplers).parse_args(["--quick", "--lr", "0.5"]).lr
-        0.5
-    """
+    """What all experiments understand, and the settings in `kind.options`, with the types of their defaults."""
     parser = argparse.ArgumentParser(
         prog=f"bayeslim reproduce {kind.name}",
         description=inspect.getdoc(kind),
@@ -75,7 +66,9 @@ def carry_out(kind: type[Experiment], chosen: argparse.Namespace, table: Callabl
         console.print(text, markup=False, soft_wrap=True)
 
     if chosen.merge:
-        record = join_files(chosen.merge, kind.merged, chosen.out)
+        records = [json.loads(path.read_text()) for path in chosen.merge]
+        record = kind.merged(records) | commands_of(records)
+        write_record(chosen.out, record)
     else:
         save, log = functools.partial(write_record, chosen.out), Log(show, getattr(chosen, "checkpoints", None))
         experiment, data = kind.begin(chosen)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 
-from bayeslim_papers.record import Record, check_joinable, united
+from bayeslim_papers.record import Record, check_joinable, commands_of, united
 
 __all__ = ["Experiment", "Log", "Member", "Options", "run", "seeds_together"]
 
@@ -57,6 +57,8 @@ class Experiment(ABC):
     """What the command line can set, with options that the default does not tell; those with `choices` are checked."""
     paper: ClassVar[Mapping[str, Any] | None] = None
     """What the paper says."""
+    tolerance: ClassVar[Mapping[str, float] | None] = None
+    """How far from it a full run may be."""
     checkpoints: ClassVar[bool] = False
     """Whether an interrupted training goes on from `--checkpoints`."""
 
@@ -105,14 +107,7 @@ class Experiment(ABC):
         ]
 
     def measured(self, variant: str, seed: int, data: Any, log: Log = SILENT) -> dict[str, Any]:
-        """Train and score one network; the seconds that took are part of it.
-
-        Args:
-            variant: one of `variants`.
-            seed: of the network, its training and its scores.
-            data: of `load` or `quick`.
-            log: of this training.
-        """
+        """Train and score one network; the seconds that took are part of it."""
         raise NotImplementedError
 
     def headline(self, found: Mapping[str, Any]) -> str:
@@ -121,8 +116,9 @@ class Experiment(ABC):
 
     def facts(self, data: Any) -> dict[str, Any]:
         """What the record says besides device, version of torch and runs."""
+        said = {"paper": self.paper, "tolerance": self.tolerance}
         own: dict[str, Any] = {self.identity: self.name, "config": asdict(self)}
-        return own | ({} if self.paper is None else {"paper": self.paper})
+        return own | {key: value for key, value in said.items() if value is not None}
 
     def kept(self, one: Mapping[str, Any]) -> bool:
         """Whether a run of an earlier record counts, or is to be made again."""
@@ -138,9 +134,6 @@ class Experiment(ABC):
 
         Raises:
             ValueError: if they are of different experiments or settings.
-
-        Example:
-            >>> Samplers.merged([json.loads(Path(name).read_text()) for name in ("seed0.json", "seed1.json")])
         """
         settings = [{**record["config"], cls.identity: record.get(cls.identity, cls.name)} for record in records]
         for other in settings[1:]:
@@ -177,7 +170,7 @@ def run(
     save: Callable[[Record], None] = lambda record: None,
     log: Log = SILENT,
 ) -> Record:
-    """Train and score every variant and seed.
+    """Train and score every variant and seed, and return the record.
 
     Args:
         experiment: settings.
@@ -187,21 +180,14 @@ def run(
         save: called with the record whenever it has grown.
         log: told what was found; its folder is for the state of trainings under way.
 
-    Returns:
-        A record for JSON.
-
     Raises:
         ValueError: if `earlier` was made with other settings.
-
-    Example:
-        >>> record = run(*Samplers.quick(None, "cpu"))
     """
     place = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else device
     record: Record = {**experiment.facts(data), "device": place, "torch": torch.__version__, "runs": []}
     record = json.loads(json.dumps(record))  # tuples are lists, as in a record that was read
     if earlier is not None:
-        known = {"commands": earlier["commands"]} if "commands" in earlier else {}
-        record = experiment.merged([earlier, record]) | known
+        record = experiment.merged([earlier, record]) | commands_of([earlier])
         record["runs"] = [one for one in record["runs"] if experiment.kept(one)]
     done = {experiment.key(one) for one in record["runs"]}
     pairs = ((names, seed) for seed, names in itertools.product(experiment.seeds, experiment.variants()))

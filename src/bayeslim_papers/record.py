@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 
 from bayeslim.storage import write_atomically
 
-__all__ = ["Record", "check_joinable", "join_files", "made_by", "read_record", "united", "write_record"]
+__all__ = ["Record", "check_joinable", "commands_of", "made_by", "read_record", "united", "write_record"]
 
 Record = dict[str, Any]
 """What JSON can hold: settings, facts, and a list of runs."""
@@ -20,12 +20,7 @@ _command: ContextVar[str | None] = ContextVar("command", default=None)
 
 @contextmanager
 def made_by(command: str) -> Iterator[None]:
-    """Let the records that are written inside tell the command that made them, beside those of earlier runs.
-
-    Example:
-        >>> with made_by("bayeslim reproduce vdp --seeds 5"):
-        ...     write_record(Path("results/mine.json"), {"runs": []})
-    """
+    """Let the records that are written inside tell the command that made them, beside those of earlier runs."""
     token = _command.set(command)
     try:
         yield
@@ -50,19 +45,10 @@ def write_record(path: Path | None, record: Record) -> None:
         write_atomically(path, (json.dumps(record, indent=1) + "\n").encode())
 
 
-def join_files(paths: Sequence[Path], merged: Callable[[Sequence[Record]], Record], out: Path | None) -> Record:
-    """Join records that were written apart, with the commands of all, and write the whole.
-
-    Args:
-        paths: their files.
-        merged: joins records, or raises ValueError if their settings differ.
-        out: where the whole goes, or None.
-    """
-    records = [json.loads(path.read_text()) for path in paths]
+def commands_of(records: Sequence[Record]) -> Record:
+    """The commands that made them, each once, where there are any."""
     commands = list(dict.fromkeys(command for record in records for command in record.get("commands", [])))
-    record = merged(records) | ({"commands": commands} if commands else {})
-    write_record(out, record)
-    return record
+    return {"commands": commands} if commands else {}
 
 
 def check_joinable(

@@ -28,14 +28,7 @@ Column = Callable[[Runs], str]
 def by_method(record: Mapping[str, Any] | Runs, key: str = "method", **which: Any) -> dict[str, list[dict[str, Any]]]:
     """The runs of every method, in the order in which the methods came.
 
-    Args:
-        record: a record, or runs.
-        key: where a run has the name of its method.
-        which: what else the runs must say.
-
-    Example:
-        >>> list(by_method({"runs": [{"method": "sgd", "seed": 0}, {"method": "sgd", "seed": 1}]}))
-        ['sgd']
+    A run has the name of its method at `key`; `which` says what else it must hold, as in `part="moons"`.
     """
     groups: dict[str, list[dict[str, Any]]] = {}
     for run in record["runs"] if isinstance(record, Mapping) else record:
@@ -65,14 +58,7 @@ def at(run: Any, path: str) -> Any:
 def by(
     record: Mapping[str, Any] | Runs, path: str, key: str = "method", scale: float = 1.0, **which: Any
 ) -> dict[str, float]:
-    """The average over the runs of every method; methods none of whose runs have it are left out.
-
-    Args:
-        record: a record, or runs.
-        path: of the number in a run, see `at`.
-        key: where a run has the name of its method.
-        scale: factor on the average.
-        which: what else the runs must say.
+    """The average over the runs of every method of what stands at a path, see `at`; methods without it are left out.
 
     Raises:
         KeyError: if no run has it.
@@ -92,22 +78,12 @@ def by(
 
 
 def lowest(values: Mapping[str, float], among: Collection[str] | None = None) -> str:
-    """The name of the least value.
-
-    Example:
-        >>> lowest({"a": 1.0, "b": 0.5})
-        'b'
-    """
+    """The name of the least value."""
     return min(values if among is None else among, key=lambda name: values[name])
 
 
 def highest(values: Mapping[str, float], among: Collection[str] | None = None) -> str:
-    """The name of the greatest value.
-
-    Example:
-        >>> highest({"a": 1.0, "b": 0.5})
-        'a'
-    """
+    """The name of the greatest value."""
     return max(values if among is None else among, key=lambda name: values[name])
 
 
@@ -122,26 +98,13 @@ def spread(values: Sequence[float]) -> str:
 
 
 def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table.
-
-    Example:
-        >>> print(markdown(["a", "b"], [["1", "2"]]))
-        | a | b |
-        |---|---|
-        | 1 | 2 |
-    """
+    """A table."""
     lines = [f"| {' | '.join(row)} |" for row in (heads, *rows)]
     return "\n".join([lines[0], "|---" * len(heads) + "|", *lines[1:]])
 
 
 def one_row_each(groups: Mapping[str, Runs], columns: Sequence[tuple[str, Column]], first: str = "method") -> str:
-    """A table with one row per method.
-
-    Args:
-        groups: runs by method.
-        columns: headings, and what stands below.
-        first: heading of the methods.
-    """
+    """A table with one row per method: columns are headings, and what stands below."""
     rows = ([name, *(column(runs) for _, column in columns)] for name, runs in groups.items())
     return markdown([first, *(head for head, _ in columns)], rows)
 

@@ -37,7 +37,7 @@ def train(
     log: Log = SILENT,
     **options: Any,
 ) -> dict[str, Any]:
-    """Train in place.
+    """Train in place by `bl.fit`.
 
     Args:
         model: the network.
@@ -48,15 +48,11 @@ def train(
         graph: replay every step as a CUDA graph on CUDA, which the optimiser must allow.
         after_epoch: see `bl.fit`.
         log: told now and then how far training is; a run that finds a checkpoint in its folder goes on from it.
-        options: further ones of `bl.fit`.
+        **options: of `bl.fit`.
 
     Returns:
-        Facts for the record: epochs, steps, losses of the epochs, seconds of an epoch (median) and of all, peak memory
-        in bytes (CUDA; weights, gradients, optimiser, and all that steps and `after_epoch` need), precision, whether
-        there was a graph, last weight of the KL.
-
-    Example:
-        >>> train(model, (x, y), likelihood=bl.Categorical(), epochs=20, batch_size=128, seed=0)["seconds"]
+        Facts for the record; seconds are those of an epoch (median) and of all, peak memory is in bytes (CUDA; weights,
+        gradients, optimiser, and all that steps and `after_epoch` need), and the weight of the KL is the last one.
     """
     device = device_of(model)
     cuda = device.type == "cuda"

@@ -18,7 +18,7 @@ from bayeslim_papers.comparison import command, judge, methods
 from bayeslim_papers.comparison.command import Comparison
 from bayeslim_papers.comparison.data import Case, smaller
 from bayeslim_papers.comparison.methods import METHODS, Outcome
-from bayeslim_papers.comparison.table import table
+from bayeslim_papers.comparison.results import table
 from bayeslim_papers.comparison.training import Job
 from bayeslim_papers.record import read_record, write_record
 from papers.comparison_cases import CONFIG, TRIED, classes, regression

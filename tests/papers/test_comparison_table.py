@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bayeslim_papers.comparison.command import Comparison
-from bayeslim_papers.comparison.table import table
+from bayeslim_papers.comparison.results import table
 
 
 def row(data: str, method: str, seed: int, rmse: float, nll: float, coverage: float) -> dict[str, Any]:

@@ -27,9 +27,9 @@ from bayeslim_papers.dissertation.command import PAPER, QUICK, TOLERANCE, Disser
 from bayeslim_papers.dissertation.networks import Networks
 from bayeslim_papers.dissertation.pruning import accuracies, error_sweep, errors
 from bayeslim_papers.dissertation.regression import Curve
+from bayeslim_papers.dissertation.results import table
 from bayeslim_papers.dissertation.reviews import Reviews, tokenised, words
 from bayeslim_papers.dissertation.start import UnboundedKingma, scatter_
-from bayeslim_papers.dissertation.table import table
 from bayeslim_papers.record import read_record, write_record
 
 MOONS = QUICK["moons"]
@@ -291,7 +291,7 @@ class Counting:
         if variant == "b" and BREAK:
             raise KeyboardInterrupt
         CALLS.append((variant, tuple(seeds)))
-        return [{"seed": seed, "seconds": 0.0} for seed in seeds]
+        return [{"energy": 0.0} for _ in seeds]
 
 
 CALLS: list[Any] = []
@@ -341,9 +341,9 @@ def test_objectives_may_differ() -> None:
 def test_merging_keeps_the_first_of_equal_runs() -> None:
     first = run(Dissertation((0,), {"one": Counting()}))
     second = run(Dissertation((0, 1), {"one": Counting(), "two": Counting()}))
-    second["runs"][0]["seconds"] = 9.0
+    second["runs"][0]["energy"] = 9.0
     both = Dissertation.merged([first, second])
-    assert len(both["runs"]) == 8 and both["runs"][0]["seconds"] == 0.0
+    assert len(both["runs"]) == 8 and both["runs"][0]["energy"] == 0.0
     assert both["config"]["seeds"] == [0, 1] and set(both["config"]["parts"]) == {"one", "two"}
 
 

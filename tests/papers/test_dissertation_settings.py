@@ -16,8 +16,8 @@ from bayeslim_papers.dissertation import networks, regression, reviews
 from bayeslim_papers.dissertation.command import Dissertation
 from bayeslim_papers.dissertation.networks import Data, Networks
 from bayeslim_papers.dissertation.regression import GAUSSIAN_CONSTANT, Curve
+from bayeslim_papers.dissertation.results import table
 from bayeslim_papers.dissertation.reviews import Reviews, ReviewTokens
-from bayeslim_papers.dissertation.table import table
 from papers.stand_in import StandIn, Stopped, values
 
 ROOT = Path(__file__).parents[2]

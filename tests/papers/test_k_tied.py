@@ -16,7 +16,7 @@ from bayeslim_papers import experiment
 from bayeslim_papers.k_tied.command import PARTS, main
 from bayeslim_papers.k_tied.mnist import Mnist
 from bayeslim_papers.k_tied.paper import PAPER, rows
-from bayeslim_papers.k_tied.table import table
+from bayeslim_papers.k_tied.results import table
 
 PART, DATA = Mnist.quick(None, "cpu")
 PART = dataclasses.replace(PART, seeds=(0, 1))

@@ -27,7 +27,7 @@ from bayeslim_papers.k_tied.imdb import Imdb, made_texts
 from bayeslim_papers.k_tied.paper import PAPER
 from bayeslim_papers.k_tied.part import Part
 from bayeslim_papers.k_tied.resnet import MAX_SCALE, Resnet, linear_by_steps, mean_fields, saved
-from bayeslim_papers.k_tied.table import table
+from bayeslim_papers.k_tied.results import table
 
 
 def narrow_cnn(classes: int = 100) -> nn.Sequential:

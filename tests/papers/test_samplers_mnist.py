@@ -15,8 +15,7 @@ import bayeslim as bl
 from bayeslim.predictive import Snapshots
 from bayeslim_papers import experiment
 from bayeslim_papers.samplers import cycles, mnist
-from bayeslim_papers.samplers.mnist import SamplersMnist, table
-from bayeslim_papers.samplers.mnist_methods import METHODS, PRUNED
+from bayeslim_papers.samplers.mnist import METHODS, PRUNED, SamplersMnist, table
 from papers.stand_in import StandIn, Stopped, values
 
 CONFIG = SamplersMnist(epochs=4, batch_size=16, members=2, samples=5)

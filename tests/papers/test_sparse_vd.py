@@ -40,7 +40,7 @@ from bayeslim_papers.sparse_vd.recipes import (
     bayesian_,
     fresh,
 )
-from bayeslim_papers.sparse_vd.table import table
+from bayeslim_papers.sparse_vd.results import table
 from bayeslim_papers.sparse_vd.training import load_images, train_lenets, train_vgg, whitened
 from bayeslim_papers.sparse_vd.views import Data
 

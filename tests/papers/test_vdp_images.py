@@ -16,7 +16,7 @@ from bayeslim.gaussian import Gaussian
 from bayeslim_papers import experiment
 from bayeslim_papers.vdp import images
 from bayeslim_papers.vdp.images import Vdp, VdpCifar, VdpImagenet, VdpVit, cifar
-from bayeslim_papers.vdp.images_table import table
+from bayeslim_papers.vdp.results import images as table
 from papers.stand_in import StandIn, Stopped, values
 
 KINDS: list[type[Vdp]] = [VdpCifar, VdpVit, VdpImagenet]

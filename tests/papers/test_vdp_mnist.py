@@ -16,7 +16,7 @@ from bayeslim.gaussian import Gaussian
 from bayeslim_papers import experiment
 from bayeslim_papers.vdp import mnist
 from bayeslim_papers.vdp.mnist import PRIORS, CovarianceNetwork, Images, VdpMnist, build, costs
-from bayeslim_papers.vdp.mnist_table import table
+from bayeslim_papers.vdp.results import methods as table
 from papers.stand_in import StandIn, Stopped, values
 
 EXPECTED: dict[str, bl.priors.Prior] = {

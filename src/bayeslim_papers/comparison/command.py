@@ -16,7 +16,7 @@ from bayeslim_papers.command import command
 from bayeslim_papers.comparison.data import IMAGES, SMALL, Case, image_cases, parts, smaller, uci_cases
 from bayeslim_papers.comparison.judge import costs, judged, validation_nll
 from bayeslim_papers.comparison.methods import METHODS
-from bayeslim_papers.comparison.table import table
+from bayeslim_papers.comparison.results import table
 from bayeslim_papers.comparison.training import Job
 from bayeslim_papers.experiment import SILENT, Experiment, Log, Member, Options, seeds_together
 from bayeslim_papers.record import Record

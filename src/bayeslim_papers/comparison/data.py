@@ -47,18 +47,7 @@ class Case(NamedTuple):
 
 
 def uci_cases(name: str, splits: tuple[int, ...], root: Path | None, device: str = "cpu") -> list[Case]:
-    """One UCI set with some of its splits, standardised by the training rows of each.
-
-    Args:
-        name: a name of `bl.data.tabular.UCI_NAMES`.
-        splits: numbers of splits, from 0; the sets have 20, protein 5.
-        root: the data folder.
-        device: where the tensors go.
-
-    Example:
-        >>> uci_cases("concrete", (0, 1), Path("data"))[1].train[0].shape
-        torch.Size([927, 8])
-    """
+    """One UCI set with some of its splits, standardised by the training rows of each; the sets have 20, protein 5."""
     cases: list[Case] = []
     for split in splits:
         data, statistics = standardise(bl.data.uci(name, split, root))
@@ -68,12 +57,7 @@ def uci_cases(name: str, splits: tuple[int, ...], root: Path | None, device: str
 
 
 def image_cases(name: str, seeds: tuple[int, ...], root: Path | None, device: str = "cpu") -> list[Case]:
-    """MNIST or Fashion-MNIST as vectors, standardised by the training pixels, with the other as outliers.
-
-    Example:
-        >>> image_cases("mnist", (0,), Path("data"))[0].train[0].shape
-        torch.Size([60000, 784])
-    """
+    """MNIST or Fashion-MNIST as vectors, standardised by the training pixels, with the other as outliers."""
     load = {"mnist": bl.data.mnist, "fashion-mnist": bl.data.fashion_mnist}
     train, test = (load[name](split, root=root) for split in ("train", "test"))
     strange = load[IMAGES[name]]("test", root=root)

@@ -79,10 +79,8 @@ def costs(config: Comparison, names: Sequence[str], case: Case) -> dict[str, dic
     job = {name: Job(case.train, METHODS[name].grid[0], case.seed) for name in names}
     device = case.train[0].device
     steps = {name: METHODS[name].step(config, job[name]) for name in names}
-    training = interleaved(steps, rounds=config.rounds, device=device)
-    predicting = interleaved(
-        {name: _prediction(config, name, job[name], case) for name in names}, rounds=config.rounds, device=device
-    )
+    predictions = {name: _prediction(config, name, job[name], case) for name in names}
+    training, predicting = (interleaved(calls, rounds=config.rounds, device=device) for calls in (steps, predictions))
     found: dict[str, dict[str, float]] = {}
     for name in names:
         count = METHODS[name].networks(config)

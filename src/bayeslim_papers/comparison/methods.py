@@ -48,18 +48,23 @@ class Method:
     knob: str
     """The hyper-parameter that is chosen."""
     grid: tuple[float, ...]
-    untrained: Callable[[Comparison, Job], nn.Module | Snapshots]
-    """Something that takes as long to predict as the trained one."""
+    fresh: Callable[[Comparison, Job], nn.Module] = lambda config, job: bl.collapse_(network(config, job))
+    """The network before training."""
+    copies: Callable[[Comparison], int] | None = None
+    """How many networks it predicts by, where these are several."""
     sampler: str | None = None
     networks: Callable[[Comparison], int] = lambda config: 1
     """How many are trained for one outcome."""
     predict: Prediction = "sample"
 
+    def untrained(self, config: Comparison, job: Job) -> nn.Module | Snapshots:
+        """Something that takes as long to predict as what is trained."""
+        model = self.fresh(config, job)
+        return Snapshots(model, [dict(model.state_dict())] * self.copies(config)) if self.copies else model
+
     def step(self, config: Comparison, job: Job) -> Callable[[], None]:
         """One step of training one network on one batch, for timing."""
-        model = self.untrained(config, job)
-        if isinstance(model, Snapshots):
-            model = model.model
+        model = self.fresh(config, job)
         likelihood = likelihood_for(job.data).to(job.data[0].device)
         groups = bl.param_groups(nn.ModuleList([model, likelihood]), weight_decay=None)
         pruner = cycles_of(config).pruner(model, Masks(config.sparsity)) if self.sampler == "dfp" else None
@@ -162,29 +167,12 @@ def sampled(config: Comparison, jobs: Sequence[Job], kind: str) -> list[Outcome 
     return [None if found is None else Outcome(found, found.model) for found in snapshots]
 
 
-def _plain(config: Comparison, job: Job) -> nn.Module:
-    return bl.collapse_(network(config, job))
-
-
-def _copies(config: Comparison, job: Job, count: Callable[[Comparison], int]) -> Snapshots:
-    model = _plain(config, job)
-    return Snapshots(model, [dict(model.state_dict())] * count(config))
-
-
-def _members(config: Comparison) -> int:
-    return config.members
-
-
-def _snapshots(config: Comparison) -> int:
-    return config.cycles * min(config.per_cycle, config.epochs // config.cycles)
-
-
-def _last_snapshots(config: Comparison) -> int:
-    return min(config.per_cycle, config.epochs // config.cycles)
-
-
 def _dropping(config: Comparison, job: Job) -> nn.Module:
     return keep_dropout_(bl.collapse_(_with_dropout(network(config, job), 0.1)))
+
+
+def _of_a_cycle(config: Comparison) -> int:
+    return min(config.per_cycle, config.epochs // config.cycles)
 
 
 PRECISION = ("prior precision", (0.1, 1.0))
@@ -192,30 +180,26 @@ KL = ("KL weight", (0.1, 1.0))
 RATE = "learning rate"
 
 METHODS: dict[str, Method] = {
-    "map": Method(map_estimate, *PRECISION, untrained=_plain),
-    "mc-dropout": Method(mc_dropout, "dropout rate", (0.05, 0.2), untrained=_dropping),
-    "ensemble": Method(ensemble, *PRECISION, untrained=functools.partial(_copies, count=_members), networks=_members),
-    "laplace": Method(
-        by_laplace, *PRECISION, untrained=functools.partial(_copies, count=lambda config: config.samples)
-    ),
+    "map": Method(map_estimate, *PRECISION),
+    "mc-dropout": Method(mc_dropout, "dropout rate", (0.05, 0.2), _dropping),
+    "ensemble": Method(ensemble, *PRECISION, copies=lambda config: config.members, networks=lambda c: c.members),
+    "laplace": Method(by_laplace, *PRECISION, copies=lambda config: config.samples),
     **{
         name: Method(
             functools.partial(variational, name=name),
             *KL,
-            untrained=functools.partial(network, method=name),
+            functools.partial(network, method=name),
             predict="moments" if name == "vdp" else "sample",
         )
         for name in bl.METHODS
     },
     **{
-        kind: Method(
-            functools.partial(sampled, kind=kind),
-            RATE,
-            grid,
-            untrained=functools.partial(_copies, count=_last_snapshots if kind == "dfp" else _snapshots),
-            sampler=kind,
+        kind: Method(functools.partial(sampled, kind=kind), RATE, grid, copies=copies, sampler=kind)
+        for kind, grid, copies in (
+            ("cvadam", (0.1, 0.3), lambda config: config.cycles * _of_a_cycle(config)),
+            ("sghmc", (0.01, 0.03), lambda config: config.cycles * _of_a_cycle(config)),
+            ("dfp", (0.1, 0.3), _of_a_cycle),
         )
-        for kind, grid in {"cvadam": (0.1, 0.3), "sghmc": (0.01, 0.03), "dfp": (0.1, 0.3)}.items()
     },
 }
 """Method by name."""

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import argparse
 import functools
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 from bayeslim_papers.command import command
 from bayeslim_papers.dissertation.networks import STARTS, Networks
 from bayeslim_papers.dissertation.regression import Curve
+from bayeslim_papers.dissertation.results import table
 from bayeslim_papers.dissertation.reviews import Reviews
-from bayeslim_papers.dissertation.table import table
 from bayeslim_papers.experiment import SILENT, Experiment, Log, Member, Options, seeds_together
 from bayeslim_papers.record import Record, check_joinable, united
 
-__all__ = ["PAPER", "QUICK", "TOLERANCE", "Dissertation", "Part", "main"]
+__all__ = ["PAPER", "QUICK", "TOLERANCE", "Dissertation", "main"]
 
 
 def _row(sparsity: tuple[float, ...], none: float, principled: float, random: float) -> dict[str, Any]:
@@ -65,22 +66,6 @@ TOLERANCE = {"mnist": 0.5, "fashion-mnist": 1.0, "moons": 3.0, "imdb": 2.0}
 errors of the test sets of MNIST, Fashion-MNIST, Two Moons and 25 000 reviews."""
 CHOICE = "objectives"
 """The setting of a part that says what was run, not how."""
-
-
-class Part(Protocol):
-    """Settings that know how to run: `measured` trains a variant with these seeds and returns a JSON-able run each."""
-
-    def variants(self) -> list[str]:
-        """The names of what is trained."""
-        ...
-
-    def load(self, root: Path | None, device: str) -> Any:
-        """The data."""
-        ...
-
-    def measured(self, variant: str, seeds: Sequence[int], data: Any) -> list[dict[str, Any]]:
-        """One run per seed."""
-        ...
 
 
 def _parts() -> Mapping[str, Any]:
@@ -136,9 +121,11 @@ class Dissertation(Experiment):
         "parts": {"nargs": "+", "type": str, "help": f"default: all, {' '.join(QUICK)}"},
     }
     paper: ClassVar[Mapping[str, Any]] = PAPER
+    tolerance: ClassVar[Mapping[str, float]] = TOLERANCE
 
     seeds: tuple[int, ...] = tuple(range(10))
-    parts: Mapping[str, Part] = field(default_factory=_parts)
+    parts: Mapping[str, Any] = field(default_factory=_parts)
+    """Settings with `variants()`, `load(root, device)` and `measured(variant, seeds, data)`, one run per seed."""
 
     def load(self, root: Path | None, device: str) -> Callable[[str], Any]:
         """What loads the data of a part, once it is needed."""
@@ -162,10 +149,6 @@ class Dissertation(Experiment):
         """Part and variant."""
         return [(name, variant) for name, part in self.parts.items() for variant in part.variants()]
 
-    def facts(self, data: Any) -> dict[str, Any]:
-        """The tolerances besides."""
-        return super().facts(data) | {"tolerance": TOLERANCE}
-
     def stacks(self, left: Sequence[Member]) -> Iterable[Sequence[Member]]:
         """All seeds of a variant, part by part."""
         order = list(self.parts)
@@ -175,8 +158,9 @@ class Dissertation(Experiment):
         self, members: Sequence[Member], data: Callable[[str], Any], log: Log = SILENT
     ) -> list[dict[str, Any]]:
         """Train and judge the seeds of a variant."""
-        part, variant = members[0][0]
-        return self.parts[part].measured(variant, [seed for _, seed in members], data(part))
+        (part, variant), start = members[0][0], time.perf_counter()
+        runs = self.parts[part].measured(variant, [seed for _, seed in members], data(part))
+        return [run | {"seconds": (time.perf_counter() - start) / len(runs)} for run in runs]
 
     def headline(self, found: Mapping[str, Any]) -> str:
         """How long it took."""

@@ -22,7 +22,6 @@ from __future__ import annotations
 import copy
 import functools
 import math
-import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -103,7 +102,6 @@ class Networks:
 
     def measured(self, variant: str, seeds: Sequence[int], data: Data) -> list[dict[str, Any]]:
         """Train one network per seed, side by side, and judge each."""
-        start = time.perf_counter()
         objective, method, pretraining = variant.split("/")
         plain = self._plain(seeds, data) if pretraining == "frequentist" else [None] * len(seeds)
         models: list[nn.Module] = []
@@ -114,7 +112,7 @@ class Networks:
         histories = self._train(models, objective, pretraining, seeds, data)
         runs: list[dict[str, Any]] = []
         for seed, model, history, before, source in zip(seeds, models, histories, initial, plain, strict=True):
-            run: dict[str, Any] = {"seed": seed, "sparsity_initial": before, "diverged": _diverged(model, history)}
+            run: dict[str, Any] = {"sparsity_initial": before, "diverged": _diverged(model, history)}
             if source is not None:
                 run["plain_accuracy"] = {
                     name: 100 - errors(source, part, (1,), 0)[1]
@@ -127,7 +125,7 @@ class Networks:
                     run["sweep"] = error_sweep(model, data.test, self.sweep, self.repetitions)
                     run["path"] = _path(history)
             runs.append(run)
-        return [run | {"seconds": (time.perf_counter() - start) / len(runs)} for run in runs]
+        return runs
 
     def build(self, objective: str, method: str, plain: nn.Module | None) -> nn.Sequential:
         """The network before training, around the plain one or from scratch."""

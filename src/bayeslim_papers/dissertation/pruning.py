@@ -19,22 +19,9 @@ ROWS_AT_ONCE = 5000
 
 
 def errors(model: nn.Module, data: tuple[Tensor, Tensor], counts: Sequence[int], seed: int) -> dict[int, float]:
-    r"""Error of the averaged prediction of `T` sampled networks, for every `T` in `counts`.
+    """Error in percent of the averaged prediction of `T` sampled networks, for every `T` in `counts`.
 
     `p_T(y | x) = (1/T) sum_{t <= T} softmax(f(x; W_t))`, `W_t ~ q`; the first `T` of the same draws serve every `T`.
-
-    Args:
-        model: network whose outputs are logits; without Bayesian layers all draws agree.
-        data: (x, y).
-        counts: the numbers of networks.
-        seed: of the draws.
-
-    Returns:
-        `T` -> error in percent.
-
-    Example:
-        >>> errors(model, (x, y), counts=(50, 200), seed=0)
-        {50: 1.81, 200: 1.78}
     """
     wrong = dict.fromkeys(counts, 0)
     options: dict[str, Any] = {"samples": max(counts), "estimator": bl.weight_sample, "keep_samples": True}
@@ -49,12 +36,7 @@ def errors(model: nn.Module, data: tuple[Tensor, Tensor], counts: Sequence[int],
 def error_sweep(
     model: nn.Module, data: tuple[Tensor, Tensor], counts: Sequence[int], repetitions: int
 ) -> dict[str, dict[str, float]]:
-    """Mean and standard deviation of the error over repeated predictions, for every number of networks.
-
-    Example:
-        >>> error_sweep(model, (x, y), counts=(50, 200), repetitions=10)["200"]
-        {'mean': 1.78, 'std': 0.03}
-    """
+    """Mean and standard deviation of the error over repeated predictions, for every number of networks."""
     found = [errors(model, data, counts, seed) for seed in range(repetitions)]
     columns = {count: [one[count] for one in found] for count in counts}
     return {str(count): {"mean": mean(column), "std": stdev(column)} for count, column in columns.items()}
@@ -65,16 +47,7 @@ def accuracies(
 ) -> dict[str, Any]:
     """Sparsity of every layer, and accuracy in percent as it is, pruned, and with as many weights pruned at random.
 
-    Args:
-        model: network with Bayesian layers; left as it is.
-        data: (x, y) to test on.
-        criterion: what counts as dead, at its published threshold.
-        samples: networks per prediction.
-        seed: of the draws and of the random pruning.
-
-    Example:
-        >>> accuracies(model, test, bl.pruning.LOG_ALPHA, samples=200, seed=0)["accuracy"]
-        {'none': 98.44, 'principled': 98.44, 'random': 25.73}
+    The network is left as it is; `criterion` says what counts as dead, at its published threshold.
     """
     pruned = copy.deepcopy(model)
     sparsity = bl.prune_(pruned, criterion, allow_empty=True)

@@ -13,7 +13,6 @@ that start around 1 do not reach the frequencies of the peaks. Started from such
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +73,6 @@ class Curve:
         The energy of a run is N times the mean loss, constants of the likelihood included; the table takes
         `GAUSSIAN_CONSTANT` off that of the dissertation.
         """
-        start = time.perf_counter()
         objective, method = variant.split("/")
         models: list[nn.Module] = []
         for seed in seeds:
@@ -94,11 +92,10 @@ class Curve:
             seeds=seeds,
             progress=False,
         )
-        runs = [
-            {"seed": seed, "energy": len(data.x_train) * history.last["energy"], **self.judged(model, data)}
-            for seed, model, history in zip(seeds, models, histories, strict=True)
+        return [
+            {"energy": len(data.x_train) * history.last["energy"], **self.judged(model, data)}
+            for model, history in zip(models, histories, strict=True)
         ]
-        return [run | {"seconds": (time.perf_counter() - start) / len(runs)} for run in runs]
 
     def build(self, objective: str, method: str) -> nn.Module:
         """The network before training."""

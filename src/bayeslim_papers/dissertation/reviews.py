@@ -10,7 +10,6 @@ start from ln variance -10.
 from __future__ import annotations
 
 import re
-import time
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
@@ -82,7 +81,6 @@ class Reviews:
 
     def measured(self, variant: str, seeds: Sequence[int], data: dict[int, ReviewTokens]) -> list[dict[str, Any]]:
         """Train one network per seed, side by side, and judge each."""
-        start = time.perf_counter()
         objective, size, network = variant.split("/")
         tokens = data[int(size)]
         models: list[nn.Module] = []
@@ -105,14 +103,13 @@ class Reviews:
         )
         runs: list[dict[str, Any]] = []
         for seed, model in zip(seeds, models, strict=True):
-            run = {"seed": seed, "vocabulary": tokens.vocabulary}
             if network == "dense":
                 scores = {"accuracy": {"none": 100 - errors(model, tokens.test, (1,), seed)[1]}}
             else:
                 scores = accuracies(model, tokens.test, LOG_ALPHA, self.samples, seed)
                 scores["layers"] = [name.split(".")[-1] for name in bl.named_sparsity(model)]
-            runs.append(run | scores)
-        return [run | {"seconds": (time.perf_counter() - start) / len(runs)} for run in runs]
+            runs.append({"vocabulary": tokens.vocabulary} | scores)
+        return runs
 
     def build(self, objective: str, network: str, vocabulary: int) -> nn.Module:
         """The network before training; matrices of the block by Glorot."""
@@ -152,16 +149,7 @@ def words(text: str) -> list[str]:
 def tokenised(train: TextData, test: TextData, least_reviews: int, length: int, device: str) -> ReviewTokens:
     """Number the words that enough training reviews hold, from 2; 0 pads behind a text, 1 is any other word.
 
-    Args:
-        train: reviews that choose the vocabulary.
-        test: reviews that are numbered by it.
-        least_reviews: in how many training reviews a word must be.
-        length: words of a review that are kept, from its beginning.
-        device: where the numbers go.
-
-    Example:
-        >>> tokenised(train, test, least_reviews=10, length=120, device="cpu").vocabulary
-        18854
+    A review's first `length` words are kept.
     """
     split = [[words(text) for text in part.texts] for part in (train, test)]
     counts = Counter(word for review in split[0] for word in set(review))

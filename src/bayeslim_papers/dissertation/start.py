@@ -41,11 +41,7 @@ class UnboundedKingma(Prior):
 def scatter_(model: nn.Module) -> None:
     """Draw the mean and the log variance (`kingma`: ln alpha) of every weight from N(0, 1), whatever the fan-in.
 
-    Args:
-        model: network of mean-field or multiplicative posteriors without bounds; biases stay as they are.
-
-    Example:
-        >>> scatter_(bl.mlp([784, 300, 100, 10], method="graves"))
+    The posteriors are mean-field or multiplicative ones without bounds; biases stay as they are.
     """
     for name, parameter in model.named_parameters():
         if name.endswith((".loc", ".log_alpha")):

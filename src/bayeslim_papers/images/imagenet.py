@@ -30,16 +30,10 @@ PARTS = {"train": "train", "test": "val"}
 def load_imagenet(root: Path | None, device: str) -> Splits:
     """ImageNet, standardised by channel; training images are cropped to 224 pixels and mirrored at random.
 
-    Args:
-        root: folder that holds imagenet/ with what `prepare_imagenet` wrote.
-        device: where batches go; the pixels stay in their files.
+    The folder `root` holds imagenet/ with what `prepare_imagenet` wrote; the pixels stay in these files.
 
     Raises:
         FileNotFoundError: if there is nothing there; the message says how to make it.
-
-    Example:
-        >>> load_imagenet(Path("data"), "cuda").train.varied(torch.arange(8, device="cuda"))[0].shape
-        torch.Size([8, 3, 224, 224])
     """
     folder = (root or Path()) / "imagenet"
     centre, spread = (torch.tensor(values, device=device) for values in COLOURS)
@@ -58,21 +52,13 @@ def load_imagenet(root: Path | None, device: str) -> Splits:
 
 
 def prepare_imagenet(source: Path, root: Path, side: int = SIDE) -> None:
-    """Write the images below `source` as arrays that `load_imagenet` reads.
+    """Write the images of the folders train/ and val/, with one folder per class, as arrays in the folder imagenet/.
 
     Classes are numbered in the order of their folders' names, those of train/ for both parts.
-
-    Args:
-        source: holds train/ and val/, each with one folder of images per class.
-        root: gets a folder imagenet/.
-        side: height and width to bring images to.
 
     Raises:
         FileNotFoundError: if a part has no images.
         ValueError: if val/ has a class that train/ lacks.
-
-    Example:
-        >>> prepare_imagenet(Path("ILSVRC/Data/CLS-LOC"), Path("data"))
     """
     from PIL import Image, ImageOps
 

@@ -49,8 +49,8 @@ class Images:
 
     def __post_init__(self) -> None:
         """Refuse what does not fit."""
-        if self.crop and (self.padding or self.crop > min(self.pixels.shape[1:3])):
-            raise ValueError(f"`crop` must be 0, or no larger than an image and without `padding`, got {self.crop}")
+        if self.crop > min(self.pixels.shape[1:3]):
+            raise ValueError(f"`crop` must be 0, or no larger than an image, got {self.crop}")
 
     def __len__(self) -> int:
         """The number of images."""
@@ -70,30 +70,21 @@ class Images:
         return self._standardised(pixels.to(self.device)), self.labels
 
     def varied(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The images of these rows, each cropped and mirrored at random, and their labels.
-
-        Args:
-            rows: (batch,), on the device.
-
-        Returns:
-            Images (batch, channels, height, width), channels last, and labels (batch,).
-        """
-        _, *sides, _ = self.pixels.shape
-        height, width = (self.crop or side for side in sides)
+        """The images of these rows, each cropped and mirrored at random, channels last, and their labels."""
+        top, left = self.pixels.shape[1:3]
+        height, width = self.crop or top, self.crop or left
         down, along = (torch.arange(size, device=rows.device).expand(len(rows), -1) for size in (height, width))
         if self.mirrored:
             mirrored = torch.rand(len(rows), 1, device=rows.device) < 0.5
             along = torch.where(mirrored, width - 1 - along, along)
-        if self.crop:
-            spare = [torch.randint(side - self.crop + 1, (len(rows), 1), device=rows.device) for side in sides]
-            down, along = down + spare[0], along + spare[1]
-        if self.padding == 0:
-            return self._standardised(self._at(rows, down, along)), self.labels[rows]
-        shifts = torch.randint(-self.padding, self.padding + 1, (2, len(rows), 1), device=rows.device)
-        down, along = down + shifts[0], along + shifts[1]
-        inside = ((down >= 0) & (down < height))[:, :, None] & ((along >= 0) & (along < width))[:, None]
-        down, along = down.clamp(0, height - 1), along.clamp(0, width - 1)
-        return self._standardised(self._at(rows, down, along) * inside[..., None]), self.labels[rows]
+        down, along = (
+            places + torch.randint(-self.padding, spare + self.padding + 1, (len(rows), 1), device=rows.device)
+            for places, spare in ((down, top - height), (along, left - width))
+        )
+        inside = ((down >= 0) & (down < top))[:, :, None] & ((along >= 0) & (along < left))[:, None]
+        places = (rows[:, None, None], down.clamp(0, top - 1)[:, :, None], along.clamp(0, left - 1)[:, None])
+        pixels = self.pixels[tuple(place.to(self.pixels.device) for place in places)].to(rows.device)
+        return self._standardised(pixels * inside[..., None]), self.labels[rows]
 
     def loader(self, batch_size: int) -> DataLoader[Any]:
         """Varied images in a random order, in whole batches: the few that are left over differ from epoch to epoch.
@@ -112,11 +103,6 @@ class Images:
             collate_fn=lambda chosen: self.varied(torch.tensor(chosen, device=self.device)),
         )
 
-    def _at(self, rows: Tensor, down: Tensor, along: Tensor) -> Tensor:
-        """Pixels of images at places of their own, on the device."""
-        places = (rows[:, None, None], down[:, :, None], along[:, None])
-        return self.pixels[tuple(place.to(self.pixels.device) for place in places)].to(rows.device)
-
     def _standardised(self, pixels: Tensor) -> Tensor:
         return ((pixels.float() / 255 - self.centre) / self.spread).permute(0, 3, 1, 2)
 
@@ -129,42 +115,22 @@ class Splits(NamedTuple):
 
 
 def load_cifar10(root: Path | None, device: str) -> Splits:
-    """CIFAR-10, standardised by channel; training images are cropped with a border of 4 and mirrored.
-
-    Args:
-        root: folder that holds the data, see `bl.data.cifar10`.
-        device: where the images go.
-    """
+    """CIFAR-10, standardised by channel; training images are cropped with a border of 4 and mirrored."""
     train, test = (_as_bytes(bl.data.cifar10(split, root=root), *CIFAR10, device) for split in ("train", "test"))
     return Splits(replace(train, padding=4, mirrored=True), test)
 
 
 def load_mnist(root: Path | None, device: str) -> Splits:
-    """MNIST in [0, 1], not varied.
-
-    Args:
-        root: folder that holds the data, see `bl.data.mnist`.
-        device: where the images go.
-    """
+    """MNIST in [0, 1], not varied."""
     return Splits(*(_as_bytes(bl.data.mnist(split, root=root), (0.0,), (1.0,), device) for split in ("train", "test")))
 
 
 def made_images(
     size: int, channels: int, counts: tuple[int, int], device: str, *, classes: int = 4, crop: int = 0
 ) -> Splits:
-    """Made-up images: each class has its own colours of the rows, plus noise.
+    """Made-up training and test images of `size` pixels a side: each class has its own colours of the rows, plus noise.
 
-    Args:
-        size: height and width.
-        channels: of the images.
-        counts: numbers of training and test images.
-        device: where the images go.
-        classes: number of classes.
-        crop: of the images; without it training images get a border of 1.
-
-    Example:
-        >>> made_images(8, 3, (64, 32), "cpu").train.varied(torch.arange(5))[0].shape
-        torch.Size([5, 3, 8, 8])
+    Without `crop` training images get a border of 1.
     """
     generator = torch.Generator().manual_seed(0)
     colours = torch.randint(40, 216, (classes, size, 1, channels), generator=generator)

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import torch
 from torch import nn
 
 import bayeslim as bl
-from bayeslim.layers.initial import he_normal
 from bayeslim.posteriors import KTied, MeanField
 from bayeslim_papers.k_tied.part import Part, Splits, made_images
+from bayeslim_papers.sparse_vd.recipes import fresh
 
 __all__ = ["Cifar10", "Cifar100"]
 
@@ -57,13 +56,7 @@ class Cifar100(Part):
 
     def build(self, k: int) -> nn.Module:
         """The network with k-tied dense kernels; k = 0 is mean-field."""
-        model = bl.models.cnn_k_tied(self.classes)
-        with torch.no_grad():
-            for layer in model:
-                if isinstance(layer, nn.Conv2d | nn.Linear):
-                    layer.weight.copy_(he_normal(*layer.weight.shape))
-                    assert layer.bias is not None
-                    layer.bias.zero_()
+        model = fresh(bl.models.cnn_k_tied(self.classes), "he")
         mean_field = functools.partial(MeanField, scale=self.scale)
         tied = functools.partial(KTied, k=k, scale=self.scale) if k else mean_field
         return bl.bayesianize_(

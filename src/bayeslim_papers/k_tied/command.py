@@ -10,7 +10,7 @@ from bayeslim_papers.k_tied.imdb import Imdb
 from bayeslim_papers.k_tied.mnist import Mnist
 from bayeslim_papers.k_tied.part import Part
 from bayeslim_papers.k_tied.resnet import Resnet
-from bayeslim_papers.k_tied.table import table
+from bayeslim_papers.k_tied.results import table
 
 __all__ = ["PARTS", "main"]
 

@@ -94,12 +94,7 @@ class Imdb(Part):
 
 
 def made_texts(vocabulary: int, length: int, counts: tuple[int, int, int], device: str) -> Splits:
-    """Random words, of which the second half of the vocabulary is more frequent in texts of label 1.
-
-    Example:
-        >>> made_texts(20, 6, (160, 40, 80), "cpu").train[0].shape
-        torch.Size([160, 6])
-    """
+    """Random words, of which the second half of the vocabulary is more frequent in texts of label 1."""
     generator = torch.Generator().manual_seed(0)
 
     def split(count: int) -> tuple[Tensor, Tensor]:

@@ -133,12 +133,7 @@ class Part(Experiment):
 
 
 def made_images(shape: tuple[int, ...], classes: int, counts: tuple[int, int, int], device: str) -> Splits:
-    """Noisy patterns, one per class, in three splits of `counts` examples.
-
-    Example:
-        >>> made_images((3, 32, 32), 10, (80, 20, 20), "cpu").train[0].shape
-        torch.Size([80, 3, 32, 32])
-    """
+    """Noisy patterns, one per class, in three splits of `counts` examples."""
     generator = torch.Generator().manual_seed(0)
     patterns = torch.randn(classes, *shape, generator=generator)
 

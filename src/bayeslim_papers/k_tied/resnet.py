@@ -123,11 +123,7 @@ class Resnet(Part):
 
 
 def saved(model: nn.Module, rank: int) -> int:
-    """Scale parameters that a mean-field network loses when its scales are tied: `mn - rank (m + n)` per kernel.
-
-    Args:
-        model: network with mean-field kernels of `m` inputs and `n` outputs.
-        rank: of the scales.
+    """Scale parameters that tying the scales of a mean-field network saves: `mn - rank (m + n)` per kernel of m x n.
 
     Example:
         >>> saved(bl.mlp([784, 10]), rank=1)
@@ -144,13 +140,5 @@ def mean_fields(model: nn.Module) -> list[MeanField]:
 
 
 def linear_by_steps(ramp: int) -> Schedule:
-    """`min(1, step / (ramp * steps_per_epoch))`: TensorFlow Probability's annealing, by optimiser steps.
-
-    Args:
-        ramp: epochs until the weight is 1.
-
-    Example:
-        >>> linear_by_steps(50)(Progress(step=100, steps_per_epoch=4, epochs=700))
-        0.5
-    """
+    """TensorFlow Probability's annealing by optimiser steps: `min(1, step / (ramp * steps_per_epoch))`."""
     return lambda progress: min(1.0, progress.step / (ramp * progress.steps_per_epoch))

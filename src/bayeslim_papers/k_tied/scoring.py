@@ -37,20 +37,11 @@ ROWS = 10_000
 def score(
     model: nn.Module, data: Data, num_data: int, samples: int, metrics: Metrics | None = None
 ) -> dict[str, float]:
-    r"""-ELBO per datum, and metrics of the averaged prediction, from `S` draws `W_s` of the weights.
+    """-ELBO per datum, and metrics of the averaged prediction, from `S` draws `W_s` of the weights.
 
-    `nelbo = -(1/S) sum_s mean_i ln p(y_i | x_i, W_s) + KL / num_data`; the prediction for example `i` is
-    `(1/S) sum_s p(y | x_i, W_s)`.
-
-    Args:
-        model: gives logits (examples, classes), or (examples, 1) for two classes.
-        data: inputs and labels.
-        num_data: training examples, over which the KL is spread.
-        samples: draws of the weights.
-        metrics: of the averaged prediction; `METRICS` when None.
-
-    Example:
-        >>> score(model, test, num_data=50_000, samples=100)["nelbo"]
+    `nelbo = -(1/S) sum_s mean_i ln p(y_i | x_i, W_s) + KL / num_data`, `num_data` counts the training examples; the
+    prediction for example `i` is `(1/S) sum_s p(y | x_i, W_s)`. The network gives logits (examples, classes), or one
+    logit (examples, 1) for two classes.
     """
     x, y = data
     averages: list[Tensor] = []
@@ -72,19 +63,7 @@ def score(
 def truncated(
     model: nn.Module, ranks: Sequence[int], data: Data, num_data: int, samples: int, metrics: Metrics | None = None
 ) -> dict[str, dict[str, float]]:
-    """The scores of a mean-field network whose standard deviations are cut to each rank, layer by layer.
-
-    Args:
-        model: mean-field network; left as it is.
-        ranks: singular values to keep.
-        data: inputs and labels.
-        num_data: see `score`.
-        samples: see `score`.
-        metrics: see `score`.
-
-    Example:
-        >>> truncated(model, (1, 2), test, num_data=50_000, samples=100)["rank 2"]["nelbo"]
-    """
+    """The scores of a mean-field network whose standard deviations are cut to each rank, layer by layer."""
     table: dict[str, dict[str, float]] = {}
     for rank in ranks:
         cut = copy.deepcopy(model)

@@ -37,16 +37,9 @@ class Entry:
 def read(folder: Path) -> dict[str, Record]:
     """The records in a folder, by name.
 
-    Args:
-        folder: what holds the JSON files.
-
     Raises:
         FileNotFoundError: if there is no such folder.
         ValueError: if a file is damaged.
-
-    Example:
-        >>> sorted(read(Path("results")))[0]
-        'comparison_fashion_mnist'
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"`results` must be a folder of records, got {folder}: run this in a checkout")
@@ -63,21 +56,13 @@ def read(folder: Path) -> dict[str, Record]:
 
 
 def pages(records: Mapping[str, Record], folder: Path = FOLDER) -> tuple[dict[str, str], list[Entry]]:
-    """All pages.
+    """All pages by their files in docs/, and what they have a section for.
 
-    Args:
-        records: by name, those of `read`; the records of `benchmarks/` are on other pages and left out.
-        folder: with the index's template, and packages with those of the pages.
-
-    Returns:
-        The pages by their files in `docs/`, and what they have a section for.
+    The records of `benchmarks/` are on other pages and left out. `folder` holds the template of the index, and packages
+    with those of the pages.
 
     Raises:
         ValueError: if a record lacks what its section needs, or belongs to no section.
-
-    Example:
-        >>> pages(read(Path("results")))[0]["results.md"].splitlines()[0]
-        '# Results'
     """
     import jinja2
 
@@ -111,12 +96,7 @@ def pages(records: Mapping[str, Record], folder: Path = FOLDER) -> tuple[dict[st
 
 
 def seeds_of(record: Record) -> int:
-    """How many seeds (data sets, splits) the runs of a record have.
-
-    Example:
-        >>> seeds_of({"runs": [{"seed": 0}, {"seed": 3}, {"seed": 0}]})
-        2
-    """
+    """How many seeds (data sets, splits) the runs of a record have."""
     return len({run["seed"] for run in record["runs"]})
 
 

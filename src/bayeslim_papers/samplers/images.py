@@ -17,17 +17,16 @@ from bayeslim.predictive import Snapshots
 from bayeslim.randomness import seeded
 from bayeslim.schedules import cosine_cycles
 from bayeslim_papers.command import command
-from bayeslim_papers.experiment import SILENT, Experiment, Log, Options
+from bayeslim_papers.experiment import SILENT, Log, Options
+from bayeslim_papers.images.experiment import ImageExperiment
 from bayeslim_papers.images.imagenet import load_imagenet
 from bayeslim_papers.images.varied import Splits, load_cifar10, made_images
 from bayeslim_papers.samplers.cycles import Cycles, Masks
 from bayeslim_papers.tables import Runs, average, by, by_method, one_row_each, spread, spreads
 from bayeslim_papers.training import PRECISIONS, in_percent, train
 
-__all__ = ["METHODS", "TOLERANCE", "Method", "Samplers", "SamplersImagenet", "cifar", "imagenet", "table"]
+__all__ = ["METHODS", "Method", "Samplers", "SamplersImagenet", "cifar", "imagenet", "table"]
 
-TOLERANCE = {"accuracy %": 0.5}
-"""Of a run of 200 epochs: 2.5 standard errors of an accuracy near 95 % on 10 000 images."""
 UNITS = ("dfp", "dpf")
 """Begin the names of the methods that remove single weights here and whole channels in the paper."""
 OTHER_UNITS = """Not comparable: `dfp` and `dpf` set single weights to zero here. The paper judges kernels and removes
@@ -55,7 +54,7 @@ METHODS: dict[str, Method] = {
 
 
 @dataclass(frozen=True)
-class Samplers(Experiment):
+class Samplers(ImageExperiment):
     """CV-Adam and pruning on the way (arXiv 2210.12957) with ResNet-18 on CIFAR-10: the paper's table 1.
 
         bayeslim reproduce samplers-cifar --device cuda --out results/samplers_cifar.json
@@ -77,8 +76,7 @@ class Samplers(Experiment):
 
     name: ClassVar[str] = "samplers-cifar"
     root: ClassVar[str] = "cifar10/"
-    technical: ClassVar[tuple[str, ...]] = ("graph",)  # which early records have
-    checkpoints: ClassVar[bool] = True
+    read = staticmethod(load_cifar10)
     options: ClassVar[Options] = {
         "methods": {"choices": tuple(METHODS)},
         "precision": {"choices": PRECISIONS},
@@ -101,6 +99,8 @@ class Samplers(Experiment):
         },
     }
     """Table 1, ResNet18; `sgd` is its baseline."""
+    tolerance: ClassVar[Mapping[str, float]] = {"accuracy %": 0.5}
+    """Of a run of 200 epochs: 2.5 standard errors of an accuracy near 95 % on 10 000 images."""
     burn_in: ClassVar[int] = 0
 
     methods: tuple[str, ...] = tuple(METHODS)
@@ -126,20 +126,11 @@ class Samplers(Experiment):
         """The plain network."""
         return bl.models.resnet18(width=self.width)
 
-    def load(self, root: Path | None, device: str) -> Splits:
-        """CIFAR-10, cropped and mirrored."""
-        return load_cifar10(root, device)
-
     @classmethod
     def quick(cls, root: Path | None, device: str) -> tuple[Self, Splits]:
         """A narrow network on images of four classes."""
         small = cls(epochs=6, batch_size=16, width=2, lr=0.3, cycles=2, per_cycle=2)
         return small, made_images(8, 3, (128, 64), device)
-
-    def facts(self, data: Splits) -> dict[str, Any]:
-        """The numbers of images count as settings."""
-        facts = super().facts(data) | {"tolerance": TOLERANCE}
-        return facts | {"config": facts["config"] | {"images": [len(data.train), len(data.test)]}}
 
     def cycles_of(self, plan: Method) -> Cycles:
         """When a method's snapshots are taken."""
@@ -206,6 +197,7 @@ class SamplersImagenet(Samplers):
 
     name: ClassVar[str] = "samplers-imagenet"
     root: ClassVar[str] = "imagenet/"
+    read = staticmethod(load_imagenet)
     paper: ClassVar[Mapping[str, Any]] = {
         "epochs, cycles": "200 and 4, it does not say the others",
         "accuracy %": {"sgd": 76.5, "cvadam": 76.8, "dfp-80": 74.5, "dfp-90": 73.5, "dpf-80": 74.6, "dpf-90": 73.2},
@@ -225,10 +217,6 @@ class SamplersImagenet(Samplers):
     weight_decay: float = 1e-4
     classes: int = 1000
 
-    def load(self, root: Path | None, device: str) -> Splits:
-        """ImageNet."""
-        return load_imagenet(root, device)
-
     @classmethod
     def quick(cls, root: Path | None, device: str) -> tuple[Self, Splits]:
         """A narrow network on images of four classes, of which pieces are cut out."""
@@ -242,12 +230,7 @@ class SamplersImagenet(Samplers):
 
 
 def sparsity(model: nn.Module) -> float:
-    """The part of the weights of linear layers and convolutions that is zero.
-
-    Example:
-        >>> sparsity(nn.Linear(3, 2))
-        0.0
-    """
+    """The part of the weights of linear layers and convolutions that is zero."""
     weights = [layer.weight for layer in prunable_layers(model)]
     zeros = sum(int((weight == 0).sum()) for weight in weights)
     return zeros / sum(weight.numel() for weight in weights)

@@ -7,10 +7,11 @@ from statistics import mean
 from bayeslim_papers.record import Record
 from bayeslim_papers.samplers.images import table as images
 from bayeslim_papers.samplers.mnist import table as mnist
+from bayeslim_papers.samplers.mnist import times_less
 from bayeslim_papers.samplers.variable_selection import table as selected
 from bayeslim_papers.tables import by_method
 
-__all__ = ["chosen_score", "exact", "fewer_operations", "images", "mnist", "same_restarts", "selected"]
+__all__ = ["chosen_score", "exact", "images", "mnist", "same_restarts", "selected", "times_less"]
 
 
 def exact(record: Record, chosen: bool) -> dict[str, int]:
@@ -30,9 +31,3 @@ def same_restarts(record: Record) -> tuple[int, int]:
     """In how many restarts DFP and DPF end as one network, and of how many."""
     kept, fed = ([one for run in by_method(record)[name] for one in run["restarts"]] for name in ("DFP", "DPF"))
     return sum(one == other for one, other in zip(kept, fed, strict=True)), len(kept)
-
-
-def fewer_operations(record: Record, method: str) -> float:
-    """How many times fewer multiply-adds the compacted network needs."""
-    runs = by_method(record)[method]
-    return mean(run["dense"]["multiply_adds"] / run["compacted"]["multiply_adds"] for run in runs)

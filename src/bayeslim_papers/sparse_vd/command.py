@@ -14,7 +14,7 @@ from bayeslim_papers.experiment import SILENT, Experiment, Log, Member, Options
 from bayeslim_papers.record import Record, check_joinable
 from bayeslim_papers.sparse_vd.finish import finished
 from bayeslim_papers.sparse_vd.recipes import FINISHES, GOALS, PAPER, RECIPES, TOLERANCE, USUAL, Recipe
-from bayeslim_papers.sparse_vd.table import table
+from bayeslim_papers.sparse_vd.results import table
 from bayeslim_papers.sparse_vd.training import load_images, train_lenets, train_vgg
 from bayeslim_papers.sparse_vd.views import Data
 

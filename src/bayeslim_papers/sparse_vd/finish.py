@@ -113,16 +113,10 @@ def tune_(
     data: Data,
     soft: Sequence[Tensor] | None = None,
 ) -> None:
-    """Train the weights that pruning has left, all at once on the labels, or each on its targets.
+    """Train the weights that pruning has left, all at once on the labels, or each network on its own soft targets.
 
-    Args:
-        config: batch size, and the epochs that the finish multiplies; shifted and turned copies count as images.
-        finish: epochs, learning rate, which falls to 0 over the second half, and weight of the KL: 0 trains the means
-            alone, without noise.
-        models: pruned networks.
-        seeds: of the order in which each sees the data.
-        data: inputs and labels.
-        soft: targets of each network instead of the labels, see `soft_targets`.
+    The learning rate falls to 0 over the second half; with a weight of the KL of 0 the means are trained alone, without
+    noise. Shifted and turned copies count as images.
     """
     x, labels = data
     seen, copies = varied(x, shift=finish.shift, turn=finish.turn)

@@ -180,25 +180,26 @@ with a KL weight that grows to 4 over nearly the whole run, `-first` with a larg
 with smaller ones in the layers that have few weights, `-clip` with the clipping, `-varied` with it and on images that
 are shifted and turned."""
 
-P2 = "arXiv 1811.00596"
+
+def _paper(error: float, compression: float, p2: bool = True) -> dict[str, Any]:
+    source, finish = ("arXiv 1811.00596", "magnitude") if p2 else ("Molchanov et al. 2017", "pruned")
+    return {"source": source, "finish": finish, "error": error, "compression": compression}
+
+
 PAPER: dict[str, dict[str, dict[str, Any]]] = {
-    "lenet-300-100": {
-        "molchanov": {"source": "Molchanov et al. 2017", "finish": "pruned", "error": 1.92, "compression": 68},
-        "molchanov-clip": {"source": "Molchanov et al. 2017", "finish": "pruned", "error": 1.92, "compression": 68},
-    },
+    "lenet-300-100": dict.fromkeys(("molchanov", "molchanov-clip"), _paper(1.92, 68, p2=False)),
     "lenet-5": {
-        "molchanov": {"source": "Molchanov et al. 2017", "finish": "pruned", "error": 0.75, "compression": 280},
-        "molchanov-clip": {"source": "Molchanov et al. 2017", "finish": "pruned", "error": 0.75, "compression": 280},
-        "p2-svd": {"source": P2, "finish": "magnitude", "error": 0.81, "compression": 136},
-        "p2-ard": {"source": P2, "finish": "magnitude", "error": 0.76, "compression": 132},
+        **dict.fromkeys(("molchanov", "molchanov-clip"), _paper(0.75, 280, p2=False)),
+        "p2-svd": _paper(0.81, 136),
+        "p2-ard": _paper(0.76, 132),
     },
     "vgg": {
-        "p2-svd": {"source": P2, "finish": "magnitude", "error": 8.08, "compression": 38},
-        "p2-ard": {"source": P2, "finish": "magnitude", "error": 7.75, "compression": 34},
-        "gamma-0.505": {"source": P2, "finish": "magnitude", "error": 7.46, "compression": 52},
-        "gamma-0.51": {"source": P2, "finish": "magnitude", "error": 7.65, "compression": 85},
-        "gamma-0.515": {"source": P2, "finish": "magnitude", "error": 7.88, "compression": 114},
-        "gamma-0.52": {"source": P2, "finish": "magnitude", "error": 7.94, "compression": 136},
+        "p2-svd": _paper(8.08, 38),
+        "p2-ard": _paper(7.75, 34),
+        "gamma-0.505": _paper(7.46, 52),
+        "gamma-0.51": _paper(7.65, 85),
+        "gamma-0.515": _paper(7.88, 114),
+        "gamma-0.52": _paper(7.94, 136),
     },
 }
 """The papers' numbers: test error in %, weights / weights that are not zero, and the finish they are for."""

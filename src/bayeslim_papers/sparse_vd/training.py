@@ -36,27 +36,18 @@ def train_lenets(
 ) -> list[nn.Module]:
     """Train networks of one stack (see `Recipe.stack`) side by side.
 
-    Args:
-        network: name in `NETWORKS`.
-        recipes: one per network.
-        seeds: one per network.
-        data: images and labels.
-        batch_size: examples per batch.
-        files: where to keep the trained networks, one file each; if all are there, nothing is trained.
-        compile: see `fit_many`.
+    The trained networks are kept in `files`, one each; if all are there, nothing is trained.
 
     Raises:
         ValueError: if a file holds a network of other settings.
     """
     models: list[nn.Module] = []
+    facts: list[dict[str, Any]] = []
     for recipe, seed in zip(recipes, seeds, strict=True):
         with seeded(seed):
             models.append(bayesian_(fresh(NETWORKS[network](), recipe.init), recipe).to(data[0].device))
-    facts: list[dict[str, Any]] = [
-        {"network": network, "seed": seed, "images": len(data[0]), "batch_size": batch_size}
-        | json.loads(json.dumps(asdict(recipe)))
-        for recipe, seed in zip(recipes, seeds, strict=True)
-    ]
+        own = {"network": network, "seed": seed, "images": len(data[0]), "batch_size": batch_size} | asdict(recipe)
+        facts.append(json.loads(json.dumps(own)))
     if files is not None and all(file.exists() for file in files):
         for model, file, own in zip(models, files, facts, strict=True):
             tensors, theirs = read_tensors(file)
@@ -90,13 +81,7 @@ def train_vgg(
 ) -> nn.Module:
     """Train one VGG-like network, from a dense one with dropout and weight decay 1e-5 where the recipe says so.
 
-    Args:
-        recipe: the recipe.
-        seed: of everything.
-        data: whitened images and their labels, without augmentation as in the official code.
-        batch_size: examples per batch.
-        width: of the network, see `bl.models.vgg_like`.
-        folder: keeps checkpoints, from which an interrupted run goes on.
+    The images are whitened and not augmented, as in the official code; an interrupted run goes on from `folder`.
     """
     common: dict[str, Any] = {"likelihood": bl.Categorical(), "batch_size": batch_size, "seed": seed, "resume": True}
     with seeded(seed):
@@ -130,15 +115,9 @@ def train_vgg(
 
 @torch.no_grad()
 def whitened(train: Tensor, test: Tensor, epsilon: float = 1e-2) -> tuple[Tensor, Tensor]:
-    r"""Images after ZCA whitening: `(x - m) U (S + epsilon)^{-1/2} U^T` for the covariance `U S U^T` of the pixels.
+    """Images after ZCA whitening: `(x - m) U (S + epsilon)^{-1/2} U^T`.
 
-    Args:
-        train: images (N, ...), which give mean `m` and covariance.
-        test: more images, whitened the same way.
-        epsilon: added to the variances, so that noise is not blown up.
-
-    Example:
-        >>> train, test = whitened(torch.rand(50, 3, 4, 4), torch.rand(10, 3, 4, 4))
+    `m` and `U S U^T` are mean and covariance of the training images; `epsilon` keeps noise from being blown up.
     """
     flat = train.flatten(1)
     centre = flat.mean(0)
@@ -150,14 +129,7 @@ def whitened(train: Tensor, test: Tensor, epsilon: float = 1e-2) -> tuple[Tensor
 def load_images(
     network: str, root: Path | None, device: str, counts: tuple[int | None, int | None] = (None, None)
 ) -> tuple[Data, Data]:
-    """MNIST minus its mean training image, or whitened CIFAR-10 for the VGG-like network.
-
-    Args:
-        network: name in `NETWORKS`.
-        root: folder that holds mnist/ or cifar10/.
-        device: where the images go.
-        counts: take the first so many training and test images; None takes all.
-    """
+    """The first images of MNIST minus its mean training image, or of whitened CIFAR-10 for the VGG-like network."""
     load = bl.data.cifar10 if network == "vgg" else bl.data.mnist
     parts = [(load(split, root=root), count) for split, count in zip(("train", "test"), counts, strict=True)]
     (x, y), (x_test, y_test) = ((data.x[:count].to(device), data.y[:count].to(device)) for data, count in parts)

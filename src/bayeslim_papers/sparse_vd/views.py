@@ -21,10 +21,6 @@ def shifted(images: Tensor) -> Tensor:
 
     Every pixel's least value is the background that moves in: of a centred image, black minus the mean. Borders are
     taken to be background.
-
-    Example:
-        >>> shifted(torch.eye(3)[None]).shape
-        torch.Size([9, 3, 3])
     """
     background = images.amin(0)
     ink = images - background
@@ -38,11 +34,7 @@ TURNS = (-9.0, -5.0, 5.0, 9.0)
 def turned(images: Tensor) -> Tensor:
     """Four copies of images (N, ..., height, width), each turned as `TURNS` says: (4 N, ..., height, width).
 
-    Background as in `shifted`; pixels are interpolated.
-
-    Example:
-        >>> turned(torch.eye(3)[None]).shape
-        torch.Size([4, 3, 3])
+    Every pixel's least value is the background; pixels are interpolated.
     """
     background = images.amin(0)
     ink = (images - background).reshape(len(images), -1, *images.shape[-2:])

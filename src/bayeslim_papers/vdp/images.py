@@ -28,13 +28,14 @@ from bayeslim.posteriors import fan_in_mean_field
 from bayeslim.randomness import seeded
 from bayeslim.schedules import cosine_cycles, warmup_linear
 from bayeslim_papers.command import command
-from bayeslim_papers.experiment import SILENT, Experiment, Log, Options
+from bayeslim_papers.experiment import SILENT, Log, Options
+from bayeslim_papers.images.experiment import ImageExperiment
 from bayeslim_papers.images.imagenet import CROP, load_imagenet
 from bayeslim_papers.images.varied import Splits, load_cifar10, load_mnist, made_images
 from bayeslim_papers.training import PRECISIONS, in_percent, train
-from bayeslim_papers.vdp.images_table import table
+from bayeslim_papers.vdp.results import images as table
 
-__all__ = ["PAPER", "TOLERANCE", "WAYS", "Vdp", "VdpCifar", "VdpImagenet", "VdpVit", "cifar", "imagenet", "vit"]
+__all__ = ["PAPER", "WAYS", "Vdp", "VdpCifar", "VdpImagenet", "VdpVit", "cifar", "imagenet", "vit"]
 
 WAYS = {"det": "mean", "bbb": "sample", "vdp": "moments"}
 """Method -> how it predicts."""
@@ -48,17 +49,15 @@ PAPER: dict[str, Any] = {
     ],
 }
 """What Epifano et al. say; they print no tables."""
-TOLERANCE = {"seconds of an epoch over det": 0.5, "accuracy % below det": 1.0}
-"""Time: by this part of the paper's ratio. Accuracy: what "not significantly" allows."""
 
 
 @dataclass(frozen=True)
-class Vdp(Experiment):
+class Vdp(ImageExperiment):
     """Settings."""
 
-    technical: ClassVar[tuple[str, ...]] = ("graph",)
-    checkpoints: ClassVar[bool] = True
     paper: ClassVar[Mapping[str, Any]] = PAPER
+    tolerance: ClassVar[Mapping[str, float]] = {"seconds of an epoch over det": 0.5, "accuracy % below det": 1.0}
+    """Time: by this part of the paper's ratio. Accuracy: what "not significantly" allows."""
     options: ClassVar[Options] = {
         "methods": {"choices": tuple(WAYS)},
         "precision": {"choices": PRECISIONS},
@@ -93,11 +92,6 @@ class Vdp(Experiment):
     @abstractmethod
     def network(self) -> nn.Module:
         """The plain network."""
-
-    def facts(self, data: Splits) -> dict[str, Any]:
-        """The numbers of images count as settings."""
-        facts = super().facts(data) | {"tolerance": TOLERANCE}
-        return facts | {"config": facts["config"] | {"images": [len(data.train), len(data.test)]}}
 
     def build(self, method: str) -> nn.Module:
         """The network of a method; all start from the same means for one random state."""
@@ -157,6 +151,7 @@ class VdpCifar(Vdp):
 
     name: ClassVar[str] = "vdp-cifar"
     root: ClassVar[str] = "cifar10/"
+    read = staticmethod(load_cifar10)
     options: ClassVar[Options] = Vdp.options | {"width": {}}
 
     epochs: int = 200
@@ -167,10 +162,6 @@ class VdpCifar(Vdp):
     prior_std: float = 0.0
     width: int = 64
     """Channels of the first stage."""
-
-    def load(self, root: Path | None, device: str) -> Splits:
-        """CIFAR-10, cropped and mirrored."""
-        return load_cifar10(root, device)
 
     @classmethod
     def quick(cls, root: Path | None, device: str) -> tuple[Self, Splits]:
@@ -197,14 +188,11 @@ class VdpVit(Vdp):
 
     name: ClassVar[str] = "vdp-vit"
     root: ClassVar[str] = "mnist/"
+    read = staticmethod(load_mnist)
 
     methods: tuple[str, ...] = ("det", "vdp")
     depth: int = 6
     """Blocks."""
-
-    def load(self, root: Path | None, device: str) -> Splits:
-        """MNIST."""
-        return load_mnist(root, device)
 
     @classmethod
     def quick(cls, root: Path | None, device: str) -> tuple[Self, Splits]:
@@ -232,6 +220,7 @@ class VdpImagenet(Vdp):
 
     name: ClassVar[str] = "vdp-imagenet"
     root: ClassVar[str] = "imagenet/"
+    read = staticmethod(load_imagenet)
     paper: ClassVar[Mapping[str, Any]] = PAPER | {"top-1 accuracy % in training": 45.0}
     options: ClassVar[Options] = Vdp.options | {"depth": {}}
 
@@ -249,10 +238,6 @@ class VdpImagenet(Vdp):
     """Blocks."""
     heads: int = 6
     classes: int = 1000
-
-    def load(self, root: Path | None, device: str) -> Splits:
-        """ImageNet."""
-        return load_imagenet(root, device)
 
     @classmethod
     def quick(cls, root: Path | None, device: str) -> tuple[Self, Splits]:

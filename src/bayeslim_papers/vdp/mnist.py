@@ -26,7 +26,7 @@ from bayeslim.timing import interleaved
 from bayeslim_papers.command import carry_out, parser_of
 from bayeslim_papers.experiment import SILENT, Experiment, Log, Options
 from bayeslim_papers.record import Record, write_record
-from bayeslim_papers.vdp.mnist_table import table
+from bayeslim_papers.vdp.results import methods
 
 __all__ = ["CovarianceNetwork", "Images", "VdpMnist", "build", "costs", "main"]
 
@@ -257,10 +257,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--costs", action="store_true", help="measure one training step of each method, and stop")
     chosen = parser.parse_args(arguments)
     if chosen.merge or not chosen.costs:
-        carry_out(VdpMnist, chosen, table)
+        carry_out(VdpMnist, chosen, methods)
         return
     config, images = VdpMnist.begin(chosen)
     ratio = _pass_ratio(build(config, "vdp").to(chosen.device), images.train[0][: config.batch_size])
     record = {**machine(chosen.device), "costs": costs(config, images.train), "pass_over_det": ratio}
     write_record(chosen.out, record)
-    print(table(record))
+    print(methods(record))
