@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bayeslim.cli import main
-from bayeslim_papers.record import check_joinable, join_files, made_by, united, write_record
+from bayeslim_papers.record import check_joinable, commands_of, made_by, united, write_record
 
 
 def test_a_record_comes_back_and_folders_are_made(tmp_path: Path) -> None:
@@ -56,16 +56,9 @@ def test_a_record_tells_the_commands_that_made_it(tmp_path: Path) -> None:
     assert "commands" not in json.loads(file.read_text())
 
 
-def test_joined_records_tell_the_commands_of_all(tmp_path: Path) -> None:
-    files = [tmp_path / f"{name}.json" for name in "abc"]
-    for file, command in zip(files, ("one", "two", "two"), strict=True):
-        with made_by(command):
-            write_record(file, {"runs": [file.stem]})
-    out = tmp_path / "all.json"
-    record = join_files(files, lambda parts: {"runs": [run for part in parts for run in part["runs"]]}, out)
-    assert record == {"runs": ["a", "b", "c"], "commands": ["one", "two"]} == json.loads(out.read_text())
-    write_record(files[0], {"runs": []})
-    assert "commands" not in join_files(files[:1], lambda parts: parts[0], None)
+def test_commands_of_several_records_count_once() -> None:
+    assert commands_of([{"commands": ["one"]}, {}, {"commands": ["two", "one"]}]) == {"commands": ["one", "two"]}
+    assert commands_of([{}, {}]) == {}
 
 
 def test_reproduce_tells_what_was_typed_without_places(tmp_path: Path) -> None:
