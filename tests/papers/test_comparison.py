@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from bayeslim.timing import Timing
+from bayeslim.runtime.timing import Timing
 from bayeslim_papers import experiment
 from bayeslim_papers.comparison import command, judge, methods
 from bayeslim_papers.comparison.command import Comparison

@@ -12,7 +12,7 @@ import bayeslim as bl
 from bayeslim.optim import SGHMC, CVAdam
 from bayeslim.optim.spike_slab import SpikeAndSlab
 from bayeslim.predictive import Snapshots
-from bayeslim.randomness import seeded
+from bayeslim.runtime.seeds import seeded
 from bayeslim.schedules import constant_then_linear, cosine_cycles, warmup_linear
 from bayeslim.training.many import fit_many
 from bayeslim_papers.comparison.data import Data, likelihood_for, sizes_for

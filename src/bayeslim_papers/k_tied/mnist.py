@@ -24,7 +24,7 @@ from torch import nn
 import bayeslim as bl
 from bayeslim.analysis import GradientSNR
 from bayeslim.posteriors import KTied, MeanField
-from bayeslim.randomness import seeded
+from bayeslim.runtime.seeds import seeded
 from bayeslim_papers.experiment import Log
 from bayeslim_papers.k_tied.part import Part, Splits, made_images
 from bayeslim_papers.k_tied.scoring import score

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from bayeslim.randomness import seeded
+from bayeslim.runtime.seeds import seeded
 from bayeslim_papers.experiment import SILENT, Experiment, Log, Options
 from bayeslim_papers.k_tied.paper import PAPER
 from bayeslim_papers.k_tied.scoring import METRICS, Data, Metrics, score, truncated

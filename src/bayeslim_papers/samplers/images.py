@@ -14,7 +14,7 @@ import bayeslim as bl
 from bayeslim.optim import CVAdam
 from bayeslim.optim.groups import prunable_layers
 from bayeslim.predictive import Snapshots
-from bayeslim.randomness import seeded
+from bayeslim.runtime.seeds import seeded
 from bayeslim.schedules import cosine_cycles
 from bayeslim_papers.command import command
 from bayeslim_papers.experiment import SILENT, Log, Options

@@ -18,7 +18,7 @@ import bayeslim as bl
 from bayeslim.baselines import SparseMomentum, deep_ensemble, keep_dropout_
 from bayeslim.optim import CVAdam
 from bayeslim.predictive import Snapshots
-from bayeslim.randomness import seeded
+from bayeslim.runtime.seeds import seeded
 from bayeslim.schedules import cosine_cycles
 from bayeslim_papers.command import command
 from bayeslim_papers.experiment import SILENT, Experiment, Log, Options

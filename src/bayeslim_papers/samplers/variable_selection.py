@@ -17,7 +17,7 @@ from bayeslim.data.sparse_examples import Ex1Variant, sparse_regression
 from bayeslim.feature_selection import Recipe
 from bayeslim.feature_selection.selection import selection_errors, zero_part
 from bayeslim.feature_selection.stack import Task, fit_stack, inputs_used, network_of, stack_losses, stacked_mlp
-from bayeslim.randomness import derived_seed, seeded
+from bayeslim.runtime.seeds import derived_seed, seeded
 from bayeslim_papers.command import command
 from bayeslim_papers.experiment import SILENT, Experiment, Log, Member, Options, seeds_together
 from bayeslim_papers.record import Record

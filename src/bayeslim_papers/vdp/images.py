@@ -25,7 +25,7 @@ from torch import nn
 import bayeslim as bl
 from bayeslim.analysis import SNRS, magnitude_curve, noise_sweep
 from bayeslim.posteriors import fan_in_mean_field
-from bayeslim.randomness import seeded
+from bayeslim.runtime.seeds import seeded
 from bayeslim.schedules import cosine_cycles, warmup_linear
 from bayeslim_papers.command import command
 from bayeslim_papers.experiment import SILENT, Log, Options

@@ -22,7 +22,6 @@ from bayeslim.posteriors import fan_in_mean_field
 from bayeslim.runtime.seeds import seeded
 from bayeslim.runtime.timing import interleaved
 from bayeslim.step_costs import costs_of, train_step
-from bayeslim.timing import interleaved
 from bayeslim_papers.command import carry_out, parser_of
 from bayeslim_papers.experiment import SILENT, Experiment, Log, Options
 from bayeslim_papers.record import Record, write_record
