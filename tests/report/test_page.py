@@ -49,9 +49,15 @@ class Reader(HTMLParser):
         return [found[attribute] or "" for _, found in self.elements if attribute in found]
 
 
-@pytest.fixture(params=["moons", "curve", "pictures"])
+@pytest.fixture(scope="module", params=["moons", "curve", "pictures"])
 def content(request: pytest.FixtureRequest) -> Content:
     return request.getfixturevalue(request.param).content
+
+
+@pytest.fixture(scope="module")
+def text(content: Content) -> str:
+    """The page, whose charts take a second to draw."""
+    return page(content)
 
 
 def hostile(content: Content) -> Content:
@@ -74,8 +80,7 @@ def hostile(content: Content) -> Content:
     )
 
 
-def test_page_is_well_formed(content: Content) -> None:
-    text = page(content)
+def test_page_is_well_formed(text: str) -> None:
     assert text.startswith("<!doctype html>")
     reader = Reader(text)
     ids = reader.values("id")
@@ -89,8 +94,7 @@ def test_page_is_well_formed(content: Content) -> None:
     assert not re.search(r"\b(nan|None|undefined|inf)\b", re.sub(r"<(script|style).*?</\1>", "", text, flags=re.S))
 
 
-def test_page_stands_alone_and_is_small(content: Content) -> None:
-    text = page(content)
+def test_page_stands_alone_and_is_small(text: str) -> None:
     assert len(text.encode()) < 1_500_000
     assert not re.search(
         r"https?:|//[a-z]|@import|url\((?!#)", re.sub(r"data:image/png;base64,[\w+/=]+", "", text).replace("// Two", "")
@@ -101,16 +105,16 @@ def test_page_stands_alone_and_is_small(content: Content) -> None:
     assert "link" not in {tag for tag, _ in reader.elements}
 
 
-def test_policy_allows_the_pages_own_script_only(content: Content) -> None:
-    reader = Reader(page(content))
+def test_policy_allows_the_pages_own_script_only(text: str) -> None:
+    reader = Reader(text)
     policy = next(found["content"] or "" for _, found in reader.elements if "http-equiv" in found)
     script = reader.texts["script"][-1]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in policy and "default-src 'none'" in policy
 
 
-def test_hostile_names_stay_text(content: Content) -> None:
-    plain, attacked = Reader(page(content)), Reader(page(hostile(content)))
+def test_hostile_names_stay_text(content: Content, text: str) -> None:
+    plain, attacked = Reader(text), Reader(page(hostile(content)))
     count = [sum(tag == "script" for tag, _ in reader.elements) for reader in (plain, attacked)]
     assert count == [2, 2]
     assert not [name for _, found in attacked.elements for name in found if name.startswith("on")]
@@ -136,8 +140,8 @@ def test_embedded_json_cannot_end_its_element() -> None:
         embedded_json(float("nan"))
 
 
-def test_slider_has_a_position_for_every_point(content: Content) -> None:
-    reader = Reader(page(content))
+def test_slider_has_a_position_for_every_point(content: Content, text: str) -> None:
+    reader = Reader(text)
     steps = json.loads(reader.texts["script"][0])
     pruning = content.pruning
     assert pruning is not None and len(steps) == len(pruning.points)
@@ -151,8 +155,11 @@ def test_slider_has_a_position_for_every_point(content: Content) -> None:
     assert score in keys and steps[pruning.chosen]["show"]["weights"] in reader.texts["dd"]
 
 
-def test_same_content_gives_the_same_page(pictures: Case, content: Content) -> None:
-    assert page(content) == page(content)
+def test_same_content_gives_the_same_page(content: Content, text: str) -> None:
+    assert page(content) == text
+
+
+def test_same_network_gives_the_same_page(pictures: Case) -> None:
     again = collect(
         pictures.model, pictures.train, pictures.test, history=pictures.history, unfamiliar=pictures.validation[0],
         samples=SAMPLES,
