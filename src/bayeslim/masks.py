@@ -74,7 +74,7 @@ class Masked(Posterior):
 
     def output_variance(self, op: Op, x: Tensor) -> Tensor:
         """Without the share of pruned weights, which is taken off where the posterior inside has a way of its own."""
-        if type(self.posterior).output_variance is Posterior.output_variance:
+        if type(self.posterior).output_variance is Posterior.output_variance or not self.posterior.facts().unknown:
             return super().output_variance(op, x)
         pruned = self.posterior.variance() * (1 - self.mask)
         return (self.posterior.output_variance(op, x) - op(op.squared(x), pruned)).clamp_min(0)
