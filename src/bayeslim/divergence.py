@@ -51,8 +51,7 @@ def kl_divergence(posterior: Posterior, prior: Prior) -> Tensor:
         return prior.total(loc, log_std) if wide else prior.total(full(loc), full(log_std))
     mean, kept, normal = posterior.mean(), posterior.kept(), prior.as_normal(posterior)
     if plain and facts.mask is not None and normal is not None:
-        stays = facts.mask > 0
-        return normal_kl_sum(full(facts.loc[stays]), full(posterior.log_std()[stays]), normal)
+        return normal_kl_sum(full(mean), full(posterior.log_std()), normal, facts.mask)
     if kept is not None:
         marginals = prior.kl(full(mean), _finite_variance(full(posterior.log_std())))
         return (marginals * kept).sum() + posterior.total_correlation()

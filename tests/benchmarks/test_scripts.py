@@ -16,7 +16,7 @@ from bayeslim.data.tables import read_table
 
 ROOT = Path(__file__).parent.parent.parent
 NOT_SCRIPTS = {
-    *("compare.py", "harness.py", "limits.py"),
+    *("compare.py", "harness.py", "limits.py", "speeds.py"),
     *("performance_figure.py", "performance_goals.py", "performance_markdown.py", "performance_page.py"),
     *("fuzz_mutations.py", "fuzz_samples.py", "fuzz_worker.py"),
 }

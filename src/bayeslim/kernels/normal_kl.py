@@ -25,8 +25,8 @@ def kl_of_sums(squares: Any, variances: Any, logs: Any, count: Any, prior: Norma
     return 0.5 * prior.std**-2 * (squares + variances) - logs + count * (math.log(prior.std) - 0.5)
 
 
-def normal_kl_sum(loc: Tensor, log_std: Tensor, prior: NormalPrior) -> Tensor:
-    """The KL of all weights.
+def normal_kl_sum(loc: Tensor, log_std: Tensor, prior: NormalPrior, mask: Tensor | None = None) -> Tensor:
+    """The KL of all weights, or of those where `mask` is 1 and not 0.
 
     Example:
         >>> normal_kl_sum(torch.zeros(2, 3), torch.zeros(2, 3), NormalPrior(0.0, 1.0))
@@ -35,15 +35,17 @@ def normal_kl_sum(loc: Tensor, log_std: Tensor, prior: NormalPrior) -> Tensor:
 
     def value(loc: Tensor, log_std: Tensor) -> tuple[Tensor, Tensor]:
         variance = log_std.exp().square()
-        if now(loc).compiling:  # term by term: one loop, which a compiler joins to others over the same weights
-            return kl_of_sums(distance(loc, prior).square(), variance, log_std, 1, prior).sum(), variance
+        if mask is not None or now(loc).compiling:  # term by term: one loop, which a compiler joins to others
+            terms = kl_of_sums(distance(loc, prior).square(), variance, log_std, 1, prior)
+            return (terms if mask is None else terms * mask).sum(), variance
         return kl_of_sums(
             distance(loc, prior).square().sum(), variance.sum(), log_std.sum(), loc.numel(), prior
         ), variance
 
     def by_both(loc: Tensor, variance: Tensor, by_kl: Tensor) -> tuple[Tensor, Tensor]:
         by_loc = distance(loc, prior) * (by_kl * prior.std**-2)
-        return by_loc, (variance * (by_kl * prior.std**-2)).sub_(by_kl)
+        by_log_std = (variance * (by_kl * prior.std**-2)).sub_(by_kl)
+        return (by_loc, by_log_std) if mask is None else (by_loc * mask, by_log_std * mask)
 
     return differentiated(value, by_both, loc, log_std)
 
