@@ -45,6 +45,15 @@ class Halved(Estimator):
         return op(x, 0.5 * posterior.mean(), bias_mean(bias))
 
 
+class PerExample(Estimator):
+    """A weight of its own for every example."""
+
+    kind = "weights"
+
+    def __call__(self, posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
+        return torch.cat([op(x[i : i + 1], posterior.rsample(), bias_sample(bias)) for i in range(len(x))])
+
+
 def doubled(posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
     """A plain function, which states no facts."""
     return op(x, 2 * posterior.mean(), bias_mean(bias))
@@ -198,3 +207,12 @@ def test_exports_hold_means_or_draws_of_the_posterior(name: str, tmp_path: Path)
         assert spread == 0
     else:
         assert spread / SCALE**2 == pytest.approx(1, abs=5 * math.sqrt(2 / 2400))
+
+
+def test_predict_swaps_what_is_not_joint() -> None:
+    """Differences between equal examples: none in any one network, where the estimator itself would give them."""
+    layers = nn.Sequential(nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 2, 2), nn.Flatten())
+    model = bl.bayesianize_(layers, estimator=PerExample())
+    known = bl.likelihoods.Gaussian()
+    found = bl.predict(model, torch.ones(2, 4), likelihood=known, samples=8, keep_samples=True)
+    assert found.samples is not None and torch.equal(found.samples[:, 0], found.samples[:, 1])

@@ -33,6 +33,7 @@ __all__ = [
     "mean_only",
     "moments",
     "taylor_moments",
+    "to_predict_by",
     "weight_sample",
     "without_float16",
 ]
@@ -247,6 +248,12 @@ def check_estimator(estimator: Callable[..., object], posterior: Posterior, op: 
         raise TypeError(f"{name} needs a factorised posterior, got {kind} ({reason}): {advice}")
     if wanted and not op.numeric_input:
         raise TypeError(f"{name} needs {wanted}, {type(op).__name__} takes indices: {advice}")
+
+
+def to_predict_by(estimator: Callable[..., Any]) -> Callable[..., Any]:
+    """What draws the samples of a prediction in the place of an estimator: what says that it is not joint gives way."""
+    stays = kind_of(estimator) in (None, "mean") or getattr(estimator, "joint", False)
+    return estimator if stays else independent_draws
 
 
 def kind_of(estimator: object) -> Kind | None:

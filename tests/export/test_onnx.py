@@ -18,7 +18,7 @@ from bayeslim.export import export_onnx, mean_network, sample_networks
 from bayeslim.export.samples import BatchedSamples, LoopedSamples, batchable
 from bayeslim.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood
 from bayeslim.likelihoods.base import remember_likelihood_
-from bayeslim.predictive.streaming import StreamingMoments
+from bayeslim.predictive.average import StreamingMoments
 from export.networks import ByHand, bayesian, convolutional, outputs, pruned
 
 BATCHES = (1, 2, 7)

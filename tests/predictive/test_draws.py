@@ -16,7 +16,9 @@ from bayeslim.layers import BayesLayer, Linear
 from bayeslim.likelihoods import Gaussian
 from bayeslim.masks import Masked
 from bayeslim.posteriors import KTied, MatrixNormal, MeanField
-from bayeslim.predictive.draws import Plan, planned
+from bayeslim.predictive.draws import JointOutputs, SeparateOutputs
+from bayeslim.predictive.networks import Sampled
+from bayeslim.predictive.plan import estimators_of, planned
 from bayeslim.runtime.swapping import swapped
 from contracts.two_samples import assert_same_moments
 
@@ -37,12 +39,22 @@ def inputs(count: int) -> Tensor:
 
 
 @torch.no_grad()
-def plan_of(model: nn.Module, x: Tensor | Uncertain, samples: int = SAMPLES, few: bool = True) -> Plan:
-    return planned(model, x, samples, few)
+def sampled(model: nn.Module, x: Tensor | Uncertain, samples: int = SAMPLES, few: bool = True) -> Sampled:
+    """How networks are drawn for `x`."""
+    layers = [module for module in model.modules() if isinstance(module, BayesLayer)]
+    plan = planned(model, x, layers, estimators_of(layers, forced=False))
+    assert plan.vectorises
+    return Sampled(model, layers, plan, x, samples, few, 1)
 
 
-def drawn_ahead(plan: Plan) -> list[nn.Module]:
-    return [draw.module for draw in plan.ahead]
+def weights_of(networks: Sampled) -> list[object]:
+    """Posteriors whose weights are drawn."""
+    return [posterior for posterior, *_ in networks.weights.sources]
+
+
+def outputs_of(networks: Sampled) -> dict[nn.Module, type]:
+    """Layers that draw outputs, and how."""
+    return {layer: type(how) for layer, how in networks.drawing.items()}
 
 
 def samples_of(model: nn.Module, x: Tensor, samples: int, seed: int = 0) -> Tensor:
@@ -54,19 +66,25 @@ def samples_of(model: nn.Module, x: Tensor, samples: int, seed: int = 0) -> Tens
 
 def test_few_examples_draw_outputs_of_every_linear_layer() -> None:
     model = network(bias_posterior=MeanField03)
-    plan = plan_of(model, inputs(2))
-    assert drawn_ahead(plan) == [model[2]]  # its input is the same in all networks
-    assert list(plan.jointly) == [model[4]]
-    assert plan.draws_outputs and plan.vectorises
-    assert plan.shapes == [torch.Size([2 * 60]), torch.Size([2**2 * 60])]
+    networks = sampled(model, inputs(2))
+    assert outputs_of(networks) == {model[2]: JointOutputs, model[4]: JointOutputs} and not weights_of(networks)
+    assert networks.least == 2 and [noise.shape for noise in networks.noise(5, 2)] == [(5, 60, 2), (5, 40, 2)]
 
 
 def test_more_examples_draw_outputs_of_the_first_layer_only() -> None:
+    """Its input is the same in all networks."""
     model = network(bias_posterior=MeanField03)
-    plan = plan_of(model, inputs(12))
-    assert drawn_ahead(plan) == [model[2], model[4].weight, model[4].bias]
-    assert not plan.jointly and plan.draws_outputs
-    assert [draw.networks(5).shape for draw in plan.ahead] == [(5, 12, 60), (5, 40, 60), (5, 40)]
+    networks = sampled(model, inputs(12))
+    assert outputs_of(networks) == {model[2]: JointOutputs} and networks.least == 12
+    assert weights_of(networks) == [model[4].weight, model[4].bias]
+    assert [weight.shape for weight in networks.weights.draw(5)] == [(5, 40, 60), (5, 40)]
+
+
+def test_layers_that_are_trained_by_outputs_draw_them_one_by_one() -> None:
+    model = network(estimator=bl.local_reparam, bias_posterior=MeanField03)
+    networks = sampled(model, inputs(100))
+    assert outputs_of(networks) == {model[2]: SeparateOutputs, model[4]: SeparateOutputs} and not weights_of(networks)
+    assert networks.least == 1 and [noise.shape for noise in networks.noise(5, 7)] == [(5, 7, 60), (5, 7, 40)]
 
 
 def lstm_output(lstm: nn.Module) -> nn.Module:
@@ -81,23 +99,22 @@ def lstm_output(lstm: nn.Module) -> nn.Module:
     return Output()
 
 
-def assert_draws_weights(plan: Plan, posteriors: Sequence[object]) -> None:
-    assert drawn_ahead(plan) == posteriors
-    assert not plan.jointly and not plan.draws_outputs
+def assert_draws_weights(networks: Sampled, posteriors: Sequence[object]) -> None:
+    assert weights_of(networks) == posteriors and not networks.drawing
 
 
 def test_weights_are_drawn_where_that_is_cheaper_or_outputs_are_not_allowed() -> None:
     model = network()
     weights = [model[2].weight, model[4].weight]
-    assert_draws_weights(plan_of(model, inputs(40)), weights)  # as many examples as features
-    assert_draws_weights(plan_of(model, inputs(12), samples=1), weights)  # the factors would serve one network
-    assert_draws_weights(plan_of(model, inputs(2), few=False), weights)
-    assert_draws_weights(plan_of(network(estimator=bl.mean_only), inputs(2)), [])
+    assert_draws_weights(sampled(model, inputs(40)), weights)  # as many examples as features
+    assert_draws_weights(sampled(model, inputs(12), samples=1), weights)  # the factors would serve one network
+    assert_draws_weights(sampled(model, inputs(2), few=False), weights)
+    assert_draws_weights(sampled(network(estimator=bl.mean_only), inputs(2)), [])
 
 
 def test_a_correlated_posterior_draws_weights() -> None:
     model = network(functools.partial(MatrixNormal, scale=0.3))
-    assert_draws_weights(plan_of(model, inputs(2)), [model[2].weight, model[4].weight])
+    assert_draws_weights(sampled(model, inputs(2)), [model[2].weight, model[4].weight])
 
 
 @pytest.mark.parametrize("share", ["layer", "weight", "bias"])
@@ -108,26 +125,26 @@ def test_a_posterior_that_is_used_twice_draws_weights(share: str) -> None:
         other = layer
     else:
         setattr(other, share, getattr(layer, share))
-    plan = plan_of(nn.Sequential(layer, other), inputs(1))
+    networks = sampled(nn.Sequential(layer, other), inputs(1))
     used = [posterior for one in (layer, other) for posterior in (one.weight, one.bias)]
-    assert_draws_weights(plan, list(dict.fromkeys(used)))
+    assert_draws_weights(networks, list(dict.fromkeys(used)))
 
 
 def test_noisy_inputs_differ_from_network_to_network() -> None:
     model = network()
-    plan = plan_of(model, Uncertain(inputs(2), torch.ones(2, 3)))
-    assert plan.ahead == [] and list(plan.jointly) == [model[2], model[4]]
+    networks = sampled(model, Uncertain(inputs(2), torch.ones(2, 3)))
+    assert list(networks.drawing) == [model[2], model[4]] and not weights_of(networks)
 
 
 def test_other_layers_keep_drawing_weights() -> None:
     """A convolution, an embedding, and a recurrent layer, which uses its weights at every time step."""
     bayes = {"posterior": MeanField03, "estimator": bl.weight_sample}
     conv = bl.layers.Conv2d(1, 2, 3, **bayes)
-    assert_draws_weights(plan_of(conv, torch.zeros(2, 1, 4, 4)), [conv.weight])
+    assert_draws_weights(sampled(conv, torch.zeros(2, 1, 4, 4)), [conv.weight])
     embedding = bl.layers.Embedding(5, 2, **bayes)
-    assert_draws_weights(plan_of(embedding, torch.tensor([0, 1])), [embedding.weight])
+    assert_draws_weights(sampled(embedding, torch.tensor([0, 1])), [embedding.weight])
     lstm = bl.layers.LSTM(3, 2, batch_first=True, **bayes)
-    assert not plan_of(lstm_output(lstm), torch.zeros(2, 4, 3)).draws_outputs
+    assert not sampled(lstm_output(lstm), torch.zeros(2, 4, 3)).drawing
 
 
 @pytest.mark.parametrize("count", [2, 12])

@@ -15,8 +15,7 @@ from bayeslim.layers import Linear
 from bayeslim.masks import Masked
 from bayeslim.posteriors import KTied, MeanField, Multiplicative
 from bayeslim.posteriors.base import Posterior
-from bayeslim.predictive.joint_outputs import JointOutputs, draw_jointly, pays
-from contracts.cases import each
+from bayeslim.predictive.draws import JointOutputs, Unplanned, pays
 from contracts.statistics import assert_covariance, assert_mean, draws
 
 MeanField03 = functools.partial(MeanField, scale=0.3)
@@ -57,9 +56,24 @@ def inputs(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
-def joint(layer: Linear, x: Tensor) -> JointOutputs:
-    with torch.no_grad():
-        return JointOutputs(layer.weight, layer.op, x, layer.bias)
+@torch.no_grad()
+def joint(layer: Linear, x: Tensor, count: int = 1) -> tuple[JointOutputs, Tensor]:
+    """What draws the outputs for `x`, and the outputs of so many networks side by side."""
+    outputs = JointOutputs(layer, x.shape[:-1].numel())
+
+    def run(noise: Tensor) -> Tensor:
+        outputs.hold(noise)
+        return outputs(layer.weight, layer.op, x, layer.bias)
+
+    return outputs, torch.vmap(run)(outputs.draw(count))
+
+
+@torch.no_grad()
+def single(layer: Linear, x: Tensor) -> Tensor:
+    """The outputs of one network by itself."""
+    outputs = JointOutputs(layer, x.shape[:-1].numel())
+    outputs.hold(outputs.draw(1)[0])
+    return outputs(layer.weight, layer.op, x, layer.bias)
 
 
 def exact_moments(layer: Linear, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -77,12 +91,12 @@ def exact_moments(layer: Linear, x: Tensor) -> tuple[Tensor, Tensor]:
     return mean.detach(), covariance.detach()
 
 
-@each("bias", BIASES)
-@each("posterior", POSTERIORS)
-@each("rows", [1, 3, 6])  # 6 vectors of 4 features depend on each other
+@pytest.mark.parametrize("bias", BIASES)
+@pytest.mark.parametrize("posterior", POSTERIORS)
+@pytest.mark.parametrize("rows", [1, 3, 6])  # 6 vectors of 4 features depend on each other
 def test_factors_give_the_exact_covariance(posterior: str, bias: str, rows: int) -> None:
     layer, x = linear(POSTERIORS[posterior], **BIASES[bias]), inputs(rows, 4)
-    found = joint(layer, x)
+    found, _ = joint(layer, x)
     mean, covariance = exact_moments(layer, x)
     torch.testing.assert_close(found.mean, mean)
     blocks = covariance.view(rows, 3, rows, 3).diagonal(dim1=1, dim2=3).permute(2, 0, 1)
@@ -92,13 +106,12 @@ def test_factors_give_the_exact_covariance(posterior: str, bias: str, rows: int)
 @pytest.mark.parametrize("bias", BIASES)
 @pytest.mark.parametrize("posterior", POSTERIORS)
 def test_draws_have_the_joint_distribution_of_drawn_weights(posterior: str, bias: str) -> None:
-    """All covariances over examples and outputs, by `draw` and as an estimator; the last example repeats the first."""
+    """All covariances over examples and outputs, side by side and one by one; the last example repeats the first."""
     layer, x = linear(POSTERIORS[posterior], **BIASES[bias]), inputs(3, 4)[[0, 1, 2, 0]]
     mean, covariance = exact_moments(layer, x)
     torch.manual_seed(2)
-    many = joint(layer, x).draw(20_000)
-    single = draws(lambda: draw_jointly(layer.weight, layer.op, x, layer.bias), 20_000, seed=3)
-    for samples in (many, single, draws(lambda: layer(x), 20_000, seed=4)):
+    many = joint(layer, x, 20_000)[1]
+    for samples in (many, draws(lambda: single(layer, x), 20_000, seed=3), draws(lambda: layer(x), 20_000, seed=4)):
         assert samples.shape == (20_000, 4, 3)
         assert_mean(samples, mean)
         assert_covariance(samples, mean, covariance)
@@ -107,11 +120,11 @@ def test_draws_have_the_joint_distribution_of_drawn_weights(posterior: str, bias
 
 def test_inputs_of_several_axes_are_rows() -> None:
     layer, x = linear(), inputs(2, 3, 4)
-    found = joint(layer, x)
-    assert found.draw(7).shape == (7, 2, 3, 3)
+    found, drawn = joint(layer, x, 7)
+    assert drawn.shape == (7, 2, 3, 3)
     torch.testing.assert_close(found.mean, exact_moments(layer, x.flatten(0, 1))[0].view(2, 3, 3))
-    torch.testing.assert_close(found.factors, joint(layer, x.flatten(0, 1)).factors)
-    assert joint(layer, x[0, 0]).draw(7).shape == (7, 3)
+    torch.testing.assert_close(found.factors, joint(layer, x.flatten(0, 1))[0].factors)
+    assert joint(layer, x[0, 0], 7)[1].shape == (7, 3)
 
 
 def test_without_variance_the_outputs_are_the_mean() -> None:
@@ -119,7 +132,7 @@ def test_without_variance_the_outputs_are_the_mean() -> None:
     x = inputs(3, 4)
     x[1] = 0
     layer = linear(pruned)
-    found = joint(layer, x).draw(50)
+    _, found = joint(layer, x, 50)
     assert isinstance(layer.bias, Tensor)
     assert torch.equal(found[:, 1], layer.bias.detach().expand(50, 3))
     assert torch.equal(found[:, :, 1], layer.bias[1].detach().expand(50, 3))
@@ -127,7 +140,25 @@ def test_without_variance_the_outputs_are_the_mean() -> None:
     certain = linear()
     assert isinstance(certain.weight, MeanField)
     certain.weight.set_scale_(0.0)
-    assert torch.equal(joint(certain, x).draw(50), joint(certain, x).mean.expand(50, 3, 3))
+    outputs, found = joint(certain, x, 50)
+    assert torch.equal(found, outputs.mean.expand(50, 3, 3))
+
+
+def test_means_and_factors_are_those_of_the_inputs_at_hand() -> None:
+    """What networks share is computed once, and again for other inputs; a second use and other rows are noticed."""
+    layer = linear()
+    outputs = JointOutputs(layer, 2)
+    noise = outputs.draw(1)[0]
+    for x in (inputs(2, 4), inputs(2, 4), inputs(4, 4)[2:]):
+        outputs.hold(noise)
+        with torch.no_grad():
+            outputs(layer.weight, layer.op, x, layer.bias)
+        torch.testing.assert_close(outputs.factors, joint(layer, x)[0].factors)
+    with pytest.raises(Unplanned):
+        outputs(layer.weight, layer.op, inputs(2, 4), layer.bias)
+    outputs.hold(noise)
+    with pytest.raises(Unplanned):
+        outputs(layer.weight, layer.op, inputs(3, 4), layer.bias)
 
 
 def test_a_small_difference_between_inputs_keeps_its_variance() -> None:
@@ -137,7 +168,7 @@ def test_a_small_difference_between_inputs_keeps_its_variance() -> None:
     x[1, 0] += 2**-12
     assert isinstance(layer.weight, MeanField)
     layer.weight.set_scale_(0.5)
-    found = joint(layer, x)
+    found, _ = joint(layer, x)
     difference = (found.factors[:, 1] - found.factors[:, 0]) * 2**12
     torch.testing.assert_close(difference.square().sum(-1), torch.full((3,), 0.25), rtol=1e-3, atol=0)
 
@@ -147,8 +178,8 @@ def test_float16_and_autocast() -> None:
     _, covariance = exact_moments(layer, x)
     half = layer.half()
     with torch.autocast("cpu", torch.bfloat16):
-        found = joint(half, x.half())
-    assert found.mean.dtype == torch.bfloat16 and found.draw(2).dtype == torch.bfloat16
+        found, drawn = joint(half, x.half(), 2)
+    assert found.mean.dtype == torch.bfloat16 and drawn.dtype == torch.bfloat16
     variance = covariance.diagonal().view(3, 3)
     torch.testing.assert_close(found.factors.square().sum(-1).T.double(), variance, rtol=0.02, atol=0)
 

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import bayeslim as bl
 from bayeslim.likelihoods import Gaussian
 from bayeslim.posteriors import MatrixNormal
-from bayeslim.predictive.streaming import StreamingMoments
+from bayeslim.predictive.average import StreamingMoments
 
 LIMITS = "bayeslim.predictive.sample."
 NETWORKS = "bayeslim.predictive.networks."

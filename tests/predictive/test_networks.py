@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,8 +14,8 @@ from torch import Tensor, nn
 import bayeslim as bl
 from bayeslim.likelihoods import Gaussian
 from bayeslim.posteriors import KTied, MatrixNormal, MeanField
-from bayeslim.predictive.networks import predict_by_networks, together
-from bayeslim.predictive.streaming import StreamingMoments
+from bayeslim.predictive.average import Networks, StreamingMoments, average
+from bayeslim.predictive.networks import Sampled, together
 from contracts.statistics import assert_gaussian_moments, assert_within
 from contracts.two_samples import assert_same_moments
 
@@ -51,13 +51,8 @@ def test_one_network_at_a_time_is_the_plain_loop(monkeypatch: pytest.MonkeyPatch
     set_limits(monkeypatch, WEIGHTS_AT_ONCE=0, EXAMPLES_AT_ONCE=4)
     model, x = classifier(bl.weight_sample), inputs(10)
     drawn: list[list[Tensor]] = []
-
-    def recorded(run: Callable[..., Tensor], networks: Any, *rest: Any, **options: Any) -> Any:
-        return predict_by_networks(
-            run, (drawn.append(network[1:]) or network for network in networks), *rest, **options
-        )
-
-    monkeypatch.setattr(f"{NETWORKS}predict_by_networks", recorded)
+    groups = Sampled.groups
+    monkeypatch.setattr(Sampled, "groups", lambda self: (drawn.append(group[1:]) or group for group in groups(self)))
     found = samples_of(model, x, 5)
     assert len(drawn) == 5
     for sample, ((first,), (second,)) in zip(found, drawn, strict=True):
@@ -65,12 +60,25 @@ def test_one_network_at_a_time_is_the_plain_loop(monkeypatch: pytest.MonkeyPatch
         torch.testing.assert_close(sample, (hidden @ second.T + model.get_parameter("2.bias")).softmax(-1).detach())
 
 
+class Given(Networks):
+    """Linear maps by given weights, three together."""
+
+    def __init__(self, weights: Tensor, rows: int) -> None:
+        super().__init__(3, rows)
+        self.weights = weights
+
+    def groups(self) -> Iterator[Tensor]:
+        return iter(self.weights.split(3))
+
+    def outputs(self, x: Tensor, network: tuple[Tensor, list[Tensor]]) -> Tensor:
+        return F.linear(x, network[0])
+
+
 @pytest.mark.parametrize("rows", [1, 7, 4096])
-def test_groups_of_networks_are_the_plain_loop(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_limits(monkeypatch, ROWS_AT_ONCE=rows)
+def test_groups_of_networks_are_the_plain_loop(rows: int) -> None:
     torch.manual_seed(0)
     weights, x = torch.randn(7, 4, 3), inputs(10)
-    found = predict_by_networks(F.linear, weights.split(3), 3, x, CLASSES, 10_000)
+    found = average(Given(weights, rows), x, CLASSES, 10_000)
     assert found.samples is not None
     expected = torch.stack([F.linear(x, weight).softmax(-1) for weight in weights])
     torch.testing.assert_close(found.samples, expected)
@@ -208,23 +216,28 @@ def test_plain_layers_in_front_run_once_per_example(estimator: Callable[..., Any
     counted = Counted(3, 8)
     model = nn.Sequential(counted, nn.ReLU(), bl.layers.Linear(8, 4, estimator=estimator))
     bl.predict(model, inputs(1000), samples=50, likelihood=CLASSES)
-    trials = 1 if estimator is bl.weight_sample else 2  # the other looks whether outputs may be drawn independently
-    assert counted.rows == trials + 1000  # then each example once for all 50 networks
+    assert counted.rows == 1 + 1000  # a trial, then each example once for all 50 networks
 
 
-def test_moments_of_the_first_layer_are_computed_once_per_example(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = classifier(bl.local_reparam)
-    rows: list[int] = []
-    variance = MeanField.output_variance
+class Louder(MeanField):
+    """States four times the variance of its outputs, and notes for how many rows it was asked."""
 
-    def counted(self: MeanField, op: Any, x: Tensor) -> Tensor:
-        if self is model[0].weight:
-            rows.append(len(x))
-        return variance(self, op, x)
+    rows = 0
 
-    monkeypatch.setattr(MeanField, "output_variance", counted)
-    bl.predict(model, inputs(1000), samples=50, likelihood=CLASSES)
-    assert sum(rows) == 1 + 1000
+    def output_variance(self, op: Any, x: Tensor) -> Tensor:
+        self.rows += len(x)
+        return 4 * super().output_variance(op, x)
+
+
+def test_a_variance_of_ones_own_is_used_and_in_a_first_layer_once_per_example() -> None:
+    torch.manual_seed(0)
+    model: Any = nn.Sequential(bl.layers.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+    model[0].weight = Louder(model[0].weight.mean(), scale=0.01)
+    louder = bl.predict(model, inputs(1000), samples=2000, likelihood=Gaussian(), seed=0).epistemic
+    assert model[0].weight.rows == 1000
+    model[0].weight = MeanField(model[0].weight.mean(), scale=0.02)
+    expected = bl.predict(model, inputs(1000), samples=2000, likelihood=Gaussian(), seed=0).epistemic
+    torch.testing.assert_close(louder, expected, rtol=1e-3, atol=0)
 
 
 @pytest.mark.parametrize("count", [1, 5, 40])
@@ -257,7 +270,7 @@ def test_networks_that_vmap_cannot_run_are_tried_once() -> None:
 
     model = Branching()
     found = samples_of(model, inputs(5), 10)
-    assert model.calls == 4 + 10 and len(found[:, 0].unique(dim=0)) == 10
+    assert model.calls == 3 + 10 and len(found[:, 0].unique(dim=0)) == 10
 
 
 def test_nothing_stays_on_the_posteriors_after_an_error() -> None:

@@ -1,218 +1,241 @@
-"""What the networks of a prediction draw: weights, or outputs where that is faster."""
+"""What stands in for a layer's estimator while networks are predicted: weights, or outputs drawn in their place."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as F
+from torch import Tensor
 
-from bayeslim.estimators import Bias, independent_draws, mean_only, weight_sample
-from bayeslim.gaussian import Gaussian
+from bayeslim.estimators import Bias, moments
+from bayeslim.gaussian import VARIANCE_FLOOR
+from bayeslim.kernels import linear
 from bayeslim.kernels.context import inside
 from bayeslim.kernels.noise import normals
+from bayeslim.kernels.onednn import LARGE
 from bayeslim.layers.base import BayesLayer
 from bayeslim.ops import LinearOp, Op
-from bayeslim.posteriors.base import Posterior
-from bayeslim.predictive.inputs import one_tensor
-from bayeslim.predictive.joint_outputs import JointOutputs, pays
-from bayeslim.predictive.passes import first_that_fits, random_state
-from bayeslim.predictive.vectorised import over_samples
-from bayeslim.runtime.swapping import swapped
+from bayeslim.posteriors.base import Posterior, wide
+from bayeslim.predictive.passes import over_samples
 
-__all__ = ["Draw", "Plan", "planned", "realised"]
+__all__ = ["JointOutputs", "SeparateOutputs", "Unplanned", "Weights", "pays"]
 
-
-@dataclass(frozen=True)
-class Draw:
-    """Something a network draws before it runs: a weight, or the outputs of a layer."""
-
-    module: nn.Module
-    method: str
-    """The method of the module that returns it while the network runs."""
-    shape: torch.Size
-    networks: Callable[[int], Tensor]
-    """Draws for so many networks, these first."""
+DEPENDENT = 1e-12
+"""What is left of a variance, if it is this share of it, is rounding: the output follows from those before it."""
+NUMBERS_AT_ONCE = 2**22
+"""The most products of inputs, or covariances, of a layer (32 MiB in float64)."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How to draw networks for a batch."""
-
-    ahead: list[Draw]
-    jointly: dict[BayesLayer, torch.Size]
-    """Layers that draw outputs while the network runs, and how many numbers that takes."""
-    vectorises: bool
-    """Whether `torch.vmap` can follow the network."""
-    largest: int = 1
-    """Numbers of the largest output of a module for one example."""
-    instead: tuple[BayesLayer, ...] = ()
-    """Layers set to `independent_draws` that must draw weights in this network, see `planned`."""
-
-    @property
-    def shapes(self) -> list[torch.Size]:
-        """What one network holds."""
-        return [*(draw.shape for draw in self.ahead), *self.jointly.values()]
-
-    @property
-    def draws_outputs(self) -> bool:
-        """Whether layers draw outputs: then all examples must run together, as their outputs depend on each other."""
-        return bool(self.jointly) or any(isinstance(draw.module, BayesLayer) for draw in self.ahead)
+class Unplanned(BaseException):
+    """A network took another way than in the pass by which it was planned; no `except Exception` of its own ends it."""
 
 
-def planned(model: nn.Module, x: Tensor | Gaussian, samples: int, few: bool) -> Plan:
-    """Find out by a trial pass what a network draws, and choose between weights and outputs.
-
-    A weight that is drawn ahead serves all passes and calls. A linear layer that is called once can draw its outputs
-    for all examples instead, where that is faster: ahead as well if its input is the same in all networks, as that of
-    the first layer is, and otherwise when the network runs. Their joint distribution is the same.
-
-    Outputs that are drawn independently are right for one vector per example and one use of the weight. A layer that
-    sees several rows of one example, such as tokens that the network's own code has put into one batch, or whose weight
-    is used twice in a pass, draws weights instead. Torch's random numbers are afterwards what they were before.
+class Weights(dict[Posterior, Tensor]):
+    """The weights of the network that runs, by posterior; who asks for another gets `Unplanned`.
 
     Args:
-        model: the network, with the estimators as they are set.
-        x: the batch.
-        samples: how many networks there will be.
-        few: whether all examples can run together, so that outputs may be drawn.
+        posteriors: which are drawn before a network runs.
+        several: whether networks run side by side; then a product is one per network, which torch does best.
     """
-    restore = random_state(x.device)
-    try:
-        return _found_out(model, x, samples, few)
-    finally:
-        restore()
+
+    def __init__(self, posteriors: Iterable[Posterior], several: bool) -> None:
+        super().__init__()
+        self.several = several
+        self.sources: list[tuple[Posterior, Tensor, Tensor | Callable[[], Tensor]]] = []
+        for posterior in posteriors:
+            mean = posterior.mean().detach()
+            std = posterior.variance().detach().sqrt().to(mean.dtype) if posterior.factorised else posterior.rsample
+            self.sources.append((posterior, mean, std))
+
+    def draw(self, count: int) -> list[Tensor]:
+        """Weights for so many networks, these first."""
+        drawn: list[Tensor] = []
+        for _, mean, std in self.sources:
+            if isinstance(std, Tensor):
+                noise = normals((count, *mean.shape), mean)
+                drawn.append(torch.addcmul(mean, std, noise, out=noise))
+            else:
+                sample = std  # of a posterior that is not factorised
+                drawn.append(over_samples(lambda _: sample(), torch.empty(count, device=mean.device)))  # noqa: B023
+        return drawn
+
+    def hold(self, drawn: Iterable[Tensor]) -> None:
+        """Let these be the weights of the network that runs."""
+        for (posterior, _, _), weight in zip(self.sources, drawn, strict=True):
+            self[posterior] = weight
+
+    def __missing__(self, posterior: Posterior) -> Tensor:
+        """Raise: nothing was drawn for it."""
+        raise Unplanned
+
+    def estimate(self, posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
+        """Stand in for an estimator that draws weights."""
+        product = F.linear if self.several and type(op) is LinearOp else op
+        return product(x, self[posterior], self[bias] if isinstance(bias, Posterior) else bias)
 
 
-def _found_out(model: nn.Module, x: Tensor | Gaussian, samples: int, few: bool) -> Plan:
-    """As `planned`, at the cost of random numbers."""
-    layers = [module for module in model.modules() if isinstance(module, BayesLayer)]
-    instead = _dependent(model, layers, x[:1])
-    if instead:
-        with swapped([(layer, "estimator", weight_sample) for layer in instead]):
-            return replace(_found_out(model, x, samples, few), instead=tuple(instead))
-    linear = [layer for layer in layers if layer.estimator is weight_sample and _is_factorised_linear(layer)]
-    trial = _tried(model, layers, linear, x if few and linear else x[:1])
-    weights = dict.fromkeys(trial.draws)
-    ahead: list[Draw] = []
-    jointly: dict[BayesLayer, torch.Size] = {}
-    for layer, (shared, shape) in trial.inputs.items() if few and trial.vectorises else ():
-        own = [posterior for posterior, _ in layer.posteriors_and_priors()]
-        rows, columns, outputs = shape[:-1].numel(), shape[-1], len(layer.weight.mean())
-        if any(trial.draws[posterior] > 1 for posterior in own) or (rows > 1 and x.device.type != "cpu"):
-            continue  # something else depends on the same draw; or normal numbers are cheap
-        if shared is not None and pays(rows, columns, outputs, samples):
-            joint = JointOutputs(layer.weight, layer.op, shared, layer.bias)
-            ahead.append(Draw(layer, "estimator", torch.Size([joint.mean.numel()]), joint.draw))
-        elif pays(rows, columns, outputs, 1):
-            jointly[layer] = torch.Size([rows**2 * max(columns, outputs)])
+class _Outputs:
+    """Stands in for the estimator of a linear layer: its outputs are drawn, and its weight is not."""
+
+    def __init__(self, layer: BayesLayer) -> None:
+        self.weight, self.variance = layer.weight.mean(), layer.weight.variance()
+        bias = layer.bias
+        self.bias = bias.mean() if isinstance(bias, Posterior) else bias
+        self.bias_variance = bias.variance() if isinstance(bias, Posterior) else None
+        self.noise = self.weight
+        self.used = False
+
+    def hold(self, noise: Tensor) -> None:
+        """Let these be the normal numbers of the network that runs, for one use of the layer."""
+        self.noise, self.used = noise, False
+
+    def use(self, fits: bool) -> None:
+        """Note that the layer is used, which the plan knows about once and for such inputs."""
+        if self.used or not fits:
+            raise Unplanned
+        self.used = True
+
+
+class SeparateOutputs(_Outputs):
+    """Draws every output on its own: `y = op(x, mean) + sqrt(Var[op(x, W)]) noise`, for one vector per example.
+
+    Args:
+        layer: linear, with a factorised posterior.
+        rows: networks times examples of a pass.
+    """
+
+    def __init__(self, layer: BayesLayer, rows: int) -> None:
+        super().__init__(layer)
+        kind, dtype = self.weight.device.type, self.weight.dtype
+        own = type(layer.weight).output_variance is Posterior.output_variance and type(layer.op) is LinearOp
+        self.plain = own and dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled(kind)
+        self.product = linear if rows * self.weight.numel() >= LARGE else F.linear
+        self.least = self.variance.new_full((len(self.variance),), VARIANCE_FLOOR)
+        if self.bias_variance is not None:
+            self.least += self.bias_variance
+
+    def draw(self, count: int, examples: int) -> Tensor:
+        """Normal numbers for the networks and examples of a pass, these first."""
+        return normals((count, examples, len(self.weight)), self.weight)
+
+    def __call__(self, posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
+        """Stand in for the estimator."""
+        if self.plain:
+            mean = self.product(x, self.weight, self.bias)
+            std = self.product(x.square(), self.variance, self.least).sqrt_()
         else:
-            continue
-        for posterior in own:
-            del weights[posterior]
-    return Plan([*ahead, *map(_weights, weights)], jointly, trial.vectorises, trial.largest)
+            found = moments(posterior, op, x, bias)
+            mean, std = found.loc, (found.variance + VARIANCE_FLOOR).sqrt().to(found.loc.dtype)
+        self.use(x.ndim <= 2 and mean.numel() == self.noise.numel())
+        return torch.addcmul(mean, std, self.noise.to(mean.dtype).view(mean.shape))
 
 
-def realised(x: Tensor | Gaussian) -> Tensor:
-    """The inputs, drawn where they are uncertain."""
-    return x.rsample() if isinstance(x, Gaussian) else x
+class JointOutputs(_Outputs):
+    r"""Draws the outputs for all inputs of a pass jointly, as one weight would give them.
+
+    Under a factorised posterior every output `o` is Gaussian and independent of the others, with
+    `Cov[y_io, y_jo] = sum_k x_ik x_jk Var[W_ok] + Var[b_o]` for inputs `i` and `j`. A factor `F_o F_o^T` of this matrix
+    gives `y_o = mean_o + F_o noise`: `N` normal numbers per output and network, where a draw of weights takes one per
+    input feature. For `N = 1` this is local reparameterisation. Inputs that all networks share have their mean and
+    factors computed once.
+
+    Args:
+        layer: linear, with a factorised posterior.
+        rows: the number `N` of inputs.
+
+    Example:
+        >>> layer = bl.layers.Linear(3, 2)
+        >>> outputs = JointOutputs(layer, 5)
+        >>> outputs.hold(outputs.draw(1)[0])
+        >>> outputs(layer.weight, layer.op, torch.zeros(5, 3), layer.bias).shape
+        torch.Size([5, 2])
+    """
+
+    def __init__(self, layer: BayesLayer, rows: int) -> None:
+        super().__init__(layer)
+        self.rows = rows
+        self.x = self.mean = self.factors = self.weight.new_empty(0)
+
+    def draw(self, count: int, examples: int = 0) -> Tensor:
+        """Normal numbers for the networks of a pass, these first; in memory outputs first, as they are multiplied."""
+        return normals((len(self.weight), count, self.rows), wide(self.weight)).movedim(1, 0)
+
+    def __call__(self, posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
+        """Stand in for the estimator."""
+        self.use(x.shape[:-1].numel() == self.rows)
+        shared = not inside.is_batchedtensor(x)
+        if not (shared and x.shape == self.x.shape and torch.equal(x, self.x)):
+            self.mean = F.linear(x, self.weight, self.bias)
+            with torch.autocast(x.device.type, enabled=False):
+                covariance = _covariance(x.reshape(self.rows, -1), self.variance, self.bias_variance)
+                self.factors = _factors_(covariance, wide(self.mean).dtype)
+            self.x = x if shared else self.weight[:0]
+        with torch.autocast(x.device.type, enabled=False):
+            drawn = _products(self.factors, self.noise.to(self.factors.dtype))
+        return (self.mean + drawn.mT.reshape(self.mean.shape)).to(self.mean.dtype)
 
 
-def _dependent(model: nn.Module, layers: list[BayesLayer], example: Tensor | Gaussian) -> list[BayesLayer]:
-    """Layers set to `independent_draws` whose outputs depend on each other beyond that, found by a pass."""
-    noted = [layer for layer in layers if layer.estimator is independent_draws]
-    if not noted:
-        return []
-    uses: Counter[Posterior] = Counter()
-    rows: Counter[BayesLayer] = Counter()
+def pays(rows: int, columns: int, outputs: int, networks: int) -> bool:
+    """Whether drawing outputs is faster than drawing weights, counted per output in weights (2.5 ns each on a CPU).
 
-    def seen(layer: BayesLayer, weight: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
-        uses.update([weight])
-        rows[layer] = max(rows[layer], len(x) if x.ndim > 1 else 1)
-        return mean_only(weight, op, x, bias)
+    Args:
+        rows: inputs of the layer.
+        columns: features of an input.
+        outputs: features of an output.
+        networks: how many share the inputs, and with them the factors.
 
-    with swapped([(layer, "estimator", partial(seen, layer)) for layer in noted]):
-        model(realised(example))
-    return [layer for layer in noted if rows[layer] > 1 or uses[layer.weight] > 1]
-
-
-@dataclass(frozen=True)
-class _Trial:
-    draws: Counter[Posterior]
-    """How often a pass draws from each posterior."""
-    inputs: dict[BayesLayer, tuple[Tensor | None, torch.Size]]
-    """What linear layers see, if all networks share it, and its shape."""
-    vectorises: bool
-    largest: int
-    """Numbers of the largest output of a module for one example."""
+    Example:
+        >>> pays(32, 784, 300, networks=200), pays(4, 300, 100, networks=1), pays(8, 300, 100, networks=1)
+        (True, True, False)
+    """
+    if networks > 1:  # products of inputs, and steps of the factorisation
+        factors = rows**2 * (columns / 120 + rows / 6)
+    else:  # the same for many small matrices side by side, whose products of inputs are not shared
+        factors = rows**2 * (5 + columns / 130 + 1.5 * columns / outputs)
+    fits = rows**2 * max(columns, outputs) <= NUMBERS_AT_ONCE
+    return fits and 0 < networks * rows + factors < networks * columns
 
 
-def _tried(model: nn.Module, layers: list[BayesLayer], linear: list[BayesLayer], x: Tensor | Gaussian) -> _Trial:
-    """Run two networks, whose draws are the means; one if two are more than the device takes for a single example."""
-    draws: Counter[Posterior] = Counter()
-    inputs: dict[BayesLayer, tuple[Tensor | None, torch.Size]] = {}
-    calls = largest = 0
+def _covariance(x: Tensor, weight_variance: Tensor, bias_variance: Tensor | None) -> Tensor:
+    """Covariances between inputs, for every output: (N, N, out), zero above the diagonal.
 
-    def drawn(posterior: Posterior) -> Tensor:
-        draws[posterior] += 1
-        return posterior.mean() + _nothing(posterior.mean())
-
-    def seen(layer: BayesLayer, weight: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
-        differs = inside.is_batchedtensor(x)
-        inputs[layer] = (None if differs else x, x.shape)
-        draws.update(posterior for posterior, _ in layer.posteriors_and_priors())
-        return mean_only(weight, op, x, bias) + _nothing(weight.mean())  # the same as with drawn weights, for less
-
-    def run(_: Tensor) -> Tensor:
-        nonlocal calls
-        calls += 1
-        return one_tensor(model(realised(x)))
-
-    def noted(module: nn.Module, _: Any, output: Any) -> None:
-        nonlocal largest
-        if module in modules and isinstance(output, Tensor):
-            largest = max(largest, output.numel())
-
-    def tried(networks: int) -> None:
-        nonlocal calls
-        draws.clear()
-        calls = 0
-        over_samples(run, torch.empty(networks, device=x.device))
-
-    modules = set(model.modules())
-    posteriors = {posterior: None for layer in layers for posterior, _ in layer.posteriors_and_priors()}
-    noting = [(posterior, "rsample", partial(drawn, posterior)) for posterior in posteriors]
-    hook = nn.modules.module.register_module_forward_hook(noted)
-    try:
-        with swapped([*noting, *((layer, "estimator", partial(seen, layer)) for layer in linear)]):
-            _, networks = first_that_fits(tried, [2, 1] if len(x) == 1 else [2], x.device)
-    finally:
-        hook.remove()
-    return _Trial(draws, inputs, networks == 1 or calls == 1, math.ceil(largest / len(x)) or 1)
+    In float64: inputs that are close have outputs whose difference is far smaller than they are.
+    """
+    x = wide(x) if len(x) == 1 else x.double()
+    products = torch.cat([row * x[i:] for i, row in enumerate(x)])
+    covariance = products @ weight_variance.to(x.dtype).T
+    if bias_variance is not None:
+        covariance = covariance + bias_variance.to(x.dtype)
+    columns = covariance.split(list(range(len(x), 0, -1)))
+    return torch.stack([F.pad(column, (0, 0, i, 0)) for i, column in enumerate(columns)], 1)
 
 
-def _nothing(like: Tensor) -> Tensor:
-    """A zero: to `torch.vmap` one of its own for every network."""
-    return 0 * torch.randn((), dtype=like.dtype, device=like.device)
+def _factors_(covariance: Tensor, dtype: torch.dtype) -> Tensor:
+    """Cholesky factors (out, N, N) of covariances (N, N, out) that may be singular, which are overwritten.
+
+    An output that follows from those before it, as that of an equal input or one without variance, has no noise of its
+    own.
+    """
+    rest, least = covariance, DEPENDENT * covariance.diagonal().T
+    batched = inside.is_batchedtensor(covariance)  # torch.vmap would loop over the faster function
+    for i in range(len(covariance)):
+        column = rest[:, 0]
+        column.copy_(torch.where(column[:1] > least[i], column * column[:1].rsqrt(), 0))
+        rest = rest[1:, 1:]
+        if batched:
+            rest.sub_(column[1:, None] * column[1:])
+        else:
+            rest.addcmul_(column[1:, None], column[1:], value=-1)
+    return covariance.to(dtype).permute(2, 0, 1).tril()
 
 
-def _is_factorised_linear(layer: BayesLayer) -> bool:
-    return isinstance(layer.op, LinearOp) and layer.op.numeric_input and layer.weight.factorised
+def _products(factors: Tensor, noise: Tensor) -> Tensor:
+    """`F_o noise_o` for every output, (out, N), of factors (out, N, N) and noise (out, N).
 
-
-def _weights(posterior: Posterior) -> Draw:
-    mean = posterior.mean().detach()
-    std = posterior.variance().detach().sqrt().to(mean.dtype) if posterior.factorised else None
-
-    def networks(count: int) -> Tensor:
-        if std is None:
-            return over_samples(lambda _: posterior.rsample(), torch.empty(count, device=mean.device))
-        noise = normals((count, *mean.shape), mean)
-        return torch.addcmul(mean, std, noise, out=noise)
-
-    return Draw(posterior, "rsample", mean.shape, networks)
+    Where all networks share the factors, this is one product for all of them.
+    """
+    if inside.is_batchedtensor(factors) or not inside.is_batchedtensor(noise):
+        return (factors @ noise[..., None])[..., 0]
+    whole = inside.get_unwrapped(noise).movedim(inside.maybe_get_bdim(noise), 1)
+    return inside._add_batch_dim(torch.bmm(whole, factors.mT), 1, inside.maybe_get_level(noise))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from bayeslim.checks.counts import check_counts
+from bayeslim.gaussian import Gaussian
 
 __all__ = [
     "ONE_INPUT",
@@ -25,6 +26,7 @@ __all__ = [
     "one_tensor",
     "pair_of",
     "per_example",
+    "realised",
     "refusal",
 ]
 
@@ -155,6 +157,11 @@ def is_about_inputs(error: RuntimeError | MemoryError) -> bool:
     if FROM_A_DEVICE.search(str(error)):
         return False
     return isinstance(error, NotImplementedError) or ABOUT_INPUTS.search(str(error)) is not None
+
+
+def realised(x: Tensor | Gaussian) -> Tensor:
+    """The inputs, drawn where they are uncertain."""
+    return x.rsample() if isinstance(x, Gaussian) else x
 
 
 def refusal(x: Tensor, error: Exception) -> ValueError:

@@ -1,28 +1,29 @@
-"""Networks drawn from the posterior, a bounded number at a time, each for all examples of a batch."""
+"""Networks for a prediction, drawn from the posterior or read from snapshots: how many run together, and on what."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as tree
 
-from bayeslim.estimators import weight_sample
+from bayeslim.estimators import independent_draws, weight_sample
 from bayeslim.gaussian import Gaussian
+from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood
-from bayeslim.predictive.draws import planned, realised
-from bayeslim.predictive.inputs import per_example
-from bayeslim.predictive.joint_outputs import draw_jointly
-from bayeslim.predictive.passes import first_that_fits, halves
-from bayeslim.predictive.prediction import Prediction, joined
-from bayeslim.predictive.streaming import StreamingMoments
-from bayeslim.predictive.vectorised import over_samples
+from bayeslim.predictive.average import Networks, average
+from bayeslim.predictive.draws import JointOutputs, SeparateOutputs, Unplanned, Weights, pays
+from bayeslim.predictive.inputs import per_example, realised
+from bayeslim.predictive.one_pass import always_random, predict_by_one_pass
+from bayeslim.predictive.passes import is_too_large, random_state
+from bayeslim.predictive.plan import Plan, estimators_of, planned, replanned
+from bayeslim.predictive.prediction import Prediction
+from bayeslim.predictive.snapshots import Replay
 from bayeslim.runtime.swapping import swapped
 
-__all__ = ["in_blocks", "predict_by_networks", "predict_by_sampling", "together"]
+__all__ = ["predict_by_replay", "predict_by_sampling", "together"]
 
 ROWS_AT_ONCE = 8192
 """Networks times examples of one pass."""
@@ -49,8 +50,99 @@ most: some kernels count these in 16 bits.
 """
 
 
+class Replayed(Networks):
+    """Snapshots of a network."""
+
+    def __init__(self, replay: Replay, x: Tensor) -> None:
+        size = together(replay.count, replay.shapes, x)
+        super().__init__(size, _alone(x) if size == 1 else max(1, _rows(x) // size))
+        self.replay = replay
+
+    def groups(self) -> Iterator[Any]:
+        """See `Networks.groups`."""
+        return self.replay.groups(self.together)
+
+    def outputs(self, x: Any, network: tuple[Any, list[Tensor]]) -> Tensor:
+        """See `Networks.outputs`."""
+        return per_example(self.replay.outputs(x, network[0]))
+
+
+class Sampled(Networks):
+    """Networks drawn from the posterior.
+
+    Args:
+        model: the network.
+        layers: its Bayesian layers.
+        plan: how a pass uses them.
+        x: the batch.
+        samples: how many networks there are.
+        whole: whether all examples may run together, so that outputs may be drawn jointly.
+        parts: into how many parts passes are divided that are too large even so.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        layers: list[BayesLayer],
+        plan: Plan,
+        x: Tensor | Gaussian,
+        samples: int,
+        whole: bool,
+        parts: int,
+    ) -> None:
+        self.model, self.samples, self.device = model, samples, x.device
+        joint = _drawn_jointly(plan, layers, x, samples) if whole and plan.vectorises else {}
+        posteriors = [[posterior for posterior, _ in layer.posteriors_and_priors()] for layer in layers]
+        drawn = [posteriors[number][which] for number, which in plan.weights if layers[number] not in joint]
+        separate = [layers[number] for number in plan.separate]
+        largest = max(plan.largest, sum(len(layer.weight.mean()) for layer in separate))
+        limit, shapes = _rows(x, largest), [*(shape for _, shape in joint.values()), *(found.shape for found in drawn)]
+        size = together(samples, shapes, x, largest) if plan.vectorises else 1
+        if joint:
+            size = max(1, min(size, limit // len(x)))  # all examples are one block then
+        rows = _alone(x, largest) if size == 1 else max(1, limit // size)
+        least = len(x) if joint else 1
+        super().__init__(max(1, size // parts), max(least, rows // parts), least)
+        self.weights = Weights(drawn, self.together > 1)
+        self.drawing: dict[BayesLayer, JointOutputs | SeparateOutputs] = {
+            **{layer: JointOutputs(layer, rows) for layer, (rows, _) in joint.items()},
+            **{layer: SeparateOutputs(layer, self.most) for layer in separate},
+        }
+
+    def methods(
+        self, layers: list[BayesLayer], estimators: list[Callable[..., Any]]
+    ) -> list[tuple[nn.Module, str, Callable[..., Any]]]:
+        """What stands in for methods of the network's modules while it runs."""
+        found: list[tuple[nn.Module, str, Callable[..., Any]]] = []
+        for layer, estimator in zip(layers, estimators, strict=True):
+            for posterior, _ in layer.posteriors_and_priors():
+                found.append((posterior, "rsample", partial(self.weights.__getitem__, posterior)))
+            if layer in self.drawing:
+                found.append((layer, "estimator", self.drawing[layer]))
+            elif estimator in (weight_sample, independent_draws):
+                found.append((layer, "estimator", self.weights.estimate))
+        return found
+
+    def groups(self) -> Iterator[list[Tensor]]:
+        """See `Networks.groups`."""
+        for start in range(0, self.samples, self.together):
+            count = min(self.together, self.samples - start)
+            yield [torch.empty(count, device=self.device), *self.weights.draw(count)]
+
+    def noise(self, count: int, examples: int) -> list[Tensor]:
+        """See `Networks.noise`."""
+        return [layer.draw(count, examples) for layer in self.drawing.values()]
+
+    def outputs(self, x: Any, network: tuple[list[Tensor], list[Tensor]]) -> Tensor:
+        """See `Networks.outputs`."""
+        self.weights.hold(network[0][1:])
+        for outputs, noise in zip(self.drawing.values(), network[1], strict=True):
+            outputs.hold(noise)
+        return per_example(self.model(realised(x)))
+
+
 def predict_by_sampling(
-    model: nn.Module, x: Tensor | Gaussian, likelihood: Likelihood, samples: int, room: float
+    model: nn.Module, forced: bool, x: Tensor | Gaussian, likelihood: Likelihood, samples: int, room: float
 ) -> Prediction:
     r"""Predict a batch by `p(y | x) = (1/S) sum_s p(y | x, W_s)` with the estimators as they are set.
 
@@ -59,118 +151,62 @@ def predict_by_sampling(
     such as the first layer's mean and variance or plain layers in front, is computed once per example.
 
     For few examples linear layers that are set to `weight_sample` draw outputs where that is faster, jointly for all
-    examples: the distribution is the same (see `planned`).
+    examples: the distribution is the same (see `JointOutputs`). All that is drawn here is drawn before a pass.
 
     Args:
-        model: the network.
+        model: the network; one without anything random is run once.
+        forced: whether the estimators that are set are used whatever they are, also those for training.
         x: a batch, with noise of its own where it is a `Gaussian`.
         likelihood: turns outputs into conditionals.
         samples: number of networks `S`.
         room: keep every sample as well while they are at most this many numbers.
     """
-    few = len(x) <= min(EXAMPLES_JOINTLY, ROWS_AT_ONCE, _alone(x))
-    ways = [True, False] if few else [False]  # together they may be too many
-    return first_that_fits(partial(_predict_as_planned, model, x, likelihood, samples, room), ways, x.device)[0]
+    layers = [module for module in model.modules() if isinstance(module, BayesLayer)]
+    if not (layers or isinstance(x, Gaussian) or always_random(model)):
+        return predict_by_one_pass(model, x, likelihood, samples, room)
+    estimators = estimators_of(layers, forced)
+    plan = planned(model, x, layers, estimators)
+    whole, parts = len(x) <= min(EXAMPLES_JOINTLY, ROWS_AT_ONCE, _alone(x)), 1
+    restore = random_state(x.device)
+    while True:
+        networks = Sampled(model, layers, plan, x, samples, whole, parts)
+        try:
+            with swapped(networks.methods(layers, estimators)):
+                return average(networks, x, likelihood, room)
+        except Unplanned:
+            plan = replanned(model, x, layers)
+        except (RuntimeError, MemoryError) as error:  # of what is drawn before a pass, or of all examples together
+            if not is_too_large(error) or networks.most == 1:
+                raise
+            whole, parts = False, parts if whole else 2 * parts
+        restore()
 
 
-def _predict_as_planned(
-    model: nn.Module, x: Tensor | Gaussian, likelihood: Likelihood, samples: int, room: float, few: bool
+def predict_by_replay(
+    replay: Replay, forced: bool, x: Tensor, likelihood: Likelihood, samples: int, room: float
 ) -> Prediction:
-    """As `predict_by_sampling`; `few` says whether all examples may run together."""
-    plan = planned(model, x, samples, few)
-    size = together(samples, plan.shapes, x, plan.largest) if plan.vectorises else 1
-    if plan.draws_outputs:
-        size = max(1, min(size, _rows(x, plan.largest) // len(x)))  # all examples are one block then
-
-    def drawn(count: int) -> list[Tensor]:
-        return [torch.empty(count, device=x.device), *(draw.networks(count) for draw in plan.ahead)]
-
-    def networks() -> Iterator[list[Tensor]]:
-        left, most = samples, size
-        while left:
-            group, most = first_that_fits(drawn, halves(min(most, left)), x.device)
-            left -= len(group[0])
-            yield group
-
-    def run(block: Tensor | Gaussian, network: list[Tensor]) -> Tensor:
-        drawn = zip(plan.ahead, network[1:], strict=True)
-        with swapped([(draw.module, draw.method, partial(_given, value)) for draw, value in drawn]):
-            return per_example(model(realised(block)))
-
-    chosen = dict.fromkeys(plan.instead, weight_sample) | dict.fromkeys(plan.jointly, draw_jointly)
-    with swapped([(layer, "estimator", estimator) for layer, estimator in chosen.items()]):
-        least = len(x) if plan.draws_outputs else 1
-        return predict_by_networks(run, networks(), size, x, likelihood, room, largest=plan.largest, least=least)
+    """Predict a batch by the average over snapshots, each with its own likelihood where that has parameters."""
+    layers = [module for module in replay.snapshots.model.modules() if isinstance(module, BayesLayer)]
+    own = partial(replay.likelihood, likelihood) if any(True for _ in likelihood.parameters()) else None
+    with swapped((layer, "estimator", of) for layer, of in zip(layers, estimators_of(layers, forced), strict=True)):
+        return average(Replayed(replay, x), x, likelihood, room, own)
 
 
-def predict_by_networks(
-    run: Callable[[Any, Any], Tensor],
-    networks: Iterable[Any],
-    size: int,
-    x: Tensor | Gaussian,
-    likelihood: Likelihood,
-    room: float,
-    own: Callable[[int], Likelihood] | None = None,
-    largest: int = 1,
-    least: int = 1,
-) -> Prediction:
-    """Run every block of a batch through one group of networks after the other, and accumulate their moments.
-
-    Memory holds one group, the activations of `ROWS_AT_ONCE` examples and the moments of the batch, however many groups
-    there are. A pass that the device refuses for its size is made again as two of half the size, first with fewer
-    networks, then with fewer examples, and so are those after it. The networks stay as they were drawn; what layers
-    draw in a pass is drawn as if it had been so small from the start.
-
-    Args:
-        run: outputs for a block of `x`, by one network.
-        networks: groups of networks, each as `over_samples` takes it.
-        size: the most networks of a group.
-        x: the batch.
-        likelihood: turns outputs into conditionals.
-        room: keep every sample as well while they are at most this many numbers.
-        own: the likelihood of a network by its number, where they differ.
-        largest: numbers of an example's largest activation.
-        least: how many networks times examples must run together.
-    """
-    rows = max(least, _alone(x, largest) if size == 1 else _rows(x, largest) // size)
-    parts = [x] if size == 1 else _blocks(x, rows)  # moments of one network are few: all of the batch at once
-    streams = [StreamingMoments(likelihood, room * len(part) / len(x), own) for part in parts]
-    most = size * rows
-    for group in networks:
-        count = len(tree.tree_leaves(group)[0])
-        for part, stream in zip(parts, streams, strict=True):
-            wanted = min(most, count * min(rows, len(part)))
-            outputs, fits = first_that_fits(partial(_outputs, run, part, group, rows), halves(wanted, least), x.device)
-            stream.add(outputs)
-            most = fits if fits < wanted else most
-    return joined([stream.prediction() for stream in streams])
-
-
-def _outputs(run: Callable[[Any, Any], Tensor], x: Tensor | Gaussian, group: Any, rows: int, most: int) -> Tensor:
-    """Outputs of a group of networks, these first, in passes of so many rows and so many networks times examples."""
-    rows = min(rows, len(x))
-    count = len(tree.tree_leaves(group)[0])
-    networks = max(1, min(count, most // rows))
-    blocks = _blocks(x, min(rows, most))
-    if networks == count:
-        return torch.cat([over_samples(partial(run, block), group) for block in blocks], 1)
-    some = [tree.tree_map(lambda t: t[i : i + networks], group) for i in range(0, count, networks)]  # noqa: B023
-    return torch.cat([torch.cat([over_samples(partial(run, block), part) for block in blocks], 1) for part in some])
-
-
-def in_blocks(model: nn.Module, x: Tensor | Gaussian) -> Any:
-    """The output of a network for all examples of a batch, in blocks where the device refuses them together."""
-
-    def blocks(rows: int) -> list[Any]:
-        return [model(block) for block in _blocks(x, rows)]
-
-    outputs, _ = first_that_fits(blocks, halves(len(x)), x.device)
-    if len(outputs) == 1:
-        return outputs[0]
-    if all(isinstance(output, Gaussian) for output in outputs):
-        mean, variance = (torch.cat([getattr(part, name) for part in outputs]) for name in ("loc", "variance"))
-        return Gaussian.of(mean, variance, outputs[0].mode)
-    return torch.cat([per_example(output) for output in outputs])
+def _drawn_jointly(
+    plan: Plan, layers: list[BayesLayer], x: Tensor | Gaussian, samples: int
+) -> dict[BayesLayer, tuple[int, torch.Size]]:
+    """Layers for which outputs are cheaper than weights: rows of their inputs, and what one network takes."""
+    found: dict[BayesLayer, tuple[int, torch.Size]] = {}
+    for number, use in plan.joint.items():
+        layer, rows = layers[number], len(x) * use.rows
+        outputs = len(layer.weight.mean())
+        if rows > 1 and x.device.type != "cpu":
+            continue  # normal numbers are cheap
+        if use.shared and pays(rows, use.columns, outputs, samples):
+            found[layer] = rows, torch.Size([rows * outputs])
+        elif pays(rows, use.columns, outputs, 1):
+            found[layer] = rows, torch.Size([rows**2 * max(use.columns, outputs)])
+    return found
 
 
 def together(samples: int, shapes: list[torch.Size], x: Tensor | Gaussian, largest: int = 1) -> int:
@@ -181,13 +217,14 @@ def together(samples: int, shapes: list[torch.Size], x: Tensor | Gaussian, large
     loop only for small networks and few examples.
     """
     weights = max(1, sum(shape.numel() for shape in shapes))
-    wanted = max(_rows(x, largest) // len(x), _times(WEIGHTS_IN_CACHE, x) // weights)
+    rows = _rows(x, largest)
+    wanted = max(rows // len(x), _times(WEIGHTS_IN_CACHE, x) // weights)
     if x.device.type == "cpu" and any(len(shape) > 2 for shape in shapes):
         wanted = WEIGHTS_IN_CACHE // weights if len(x) <= FEW_EXAMPLES else 1
-    return max(1, min(samples, _rows(x, largest), wanted, _times(WEIGHTS_AT_ONCE, x, SIZE_ON_CUDA) // weights))
+    return max(1, min(samples, rows, wanted, _times(WEIGHTS_AT_ONCE, x, SIZE_ON_CUDA) // weights))
 
 
-def _rows(x: Tensor | Gaussian, largest: int) -> int:
+def _rows(x: Tensor | Gaussian, largest: int = 1) -> int:
     """The most networks times examples of a pass, given the numbers of an example's largest activation."""
     count = _times(ROWS_AT_ONCE, x, SIZE_ON_CUDA if x.ndim <= 2 else IMAGES_ON_CUDA)
     return max(1, min(count, _times(NUMBERS_AT_ONCE, x, SIZE_ON_CUDA) // largest))
@@ -202,12 +239,3 @@ def _alone(x: Tensor | Gaussian, largest: int = 1) -> int:
 def _times(limit: int, x: Tensor | Gaussian, more: int = ON_CUDA) -> int:
     """A limit where `x` is."""
     return limit * more if x.device.type == "cuda" else limit
-
-
-def _blocks(x: Tensor | Gaussian, rows: int) -> list[Any]:
-    return [x[start : start + rows] for start in range(0, len(x), rows)]
-
-
-def _given(value: Tensor, *_: object) -> Tensor:
-    """In place of any method: what was drawn."""
-    return value

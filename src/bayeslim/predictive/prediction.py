@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from bayeslim.likelihoods.base import Likelihood
 
-__all__ = ["Prediction", "joined"]
+__all__ = ["Prediction"]
 
 
 @dataclass(frozen=True)
@@ -104,21 +104,3 @@ class Prediction:
         half = z * (self.epistemic if bounded else self.total).sqrt()
         lower, upper = self.mean - half, self.mean + half
         return (lower.clamp_min(0.0), upper.clamp_max(1.0)) if bounded else (lower, upper)
-
-
-def joined(parts: list[Prediction]) -> Prediction:
-    """Concatenate predictions of consecutive batches."""
-    if len(parts) == 1:
-        return parts[0]
-
-    def join(name: str, dim: int = 0) -> Any:
-        values = [getattr(part, name) for part in parts]
-        return None if any(value is None for value in values) else torch.cat(values, dim)
-
-    fields = ("mean", "epistemic", "aleatoric", "entropy", "mutual_information")
-    return Prediction(
-        **{name: join(name) for name in fields},
-        likelihood=parts[0].likelihood,
-        samples=join("samples", 1),
-        sample_variances=join("sample_variances", 1),
-    )

@@ -18,7 +18,7 @@ from bayeslim.likelihoods.base import Likelihood
 from bayeslim.ops import Op
 from bayeslim.optim.param_groups import param_groups
 from bayeslim.predictive.inputs import device_of
-from bayeslim.predictive.vectorised import cannot_vectorise
+from bayeslim.predictive.passes import cannot_vectorise
 from bayeslim.training.batches import single_rows_explained
 from bayeslim.training.compiling import compiled
 from bayeslim.training.elbo import KLScaling, Nelbo, nelbo
