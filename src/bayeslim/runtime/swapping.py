@@ -31,12 +31,10 @@ def swapped(places: Iterable[tuple[nn.Module, str, Any]]) -> Iterator[None]:
     wanted = [(module, name, _home(module, name), value) for module, name, value in places]
     before = [getattr(module, name) if home is None else home.get(name, ABSENT) for module, name, home, _ in wanted]
     try:
-        for module, name, home, value in wanted:
-            _put(module, name, home, value)
+        _put(wanted)
         yield
     finally:
-        for (module, name, home, _), value in zip(wanted, before, strict=True):
-            _put(module, name, home, value)
+        _put([(module, name, home, old) for (module, name, home, _), old in zip(wanted, before, strict=True)])
 
 
 def _home(module: nn.Module, name: str) -> dict[str, Any] | None:
@@ -46,10 +44,11 @@ def _home(module: nn.Module, name: str) -> dict[str, Any] | None:
     return next((home for home in (module._parameters, module._buffers) if name in home), vars(module))
 
 
-def _put(module: nn.Module, name: str, home: dict[str, Any] | None, value: Any) -> None:
-    if home is None:
-        setattr(module, name, value)
-    elif value is ABSENT:
-        home.pop(name, None)
-    else:
-        home[name] = value
+def _put(values: list[tuple[nn.Module, str, dict[str, Any] | None, Any]]) -> None:
+    for module, name, home, value in values:
+        if home is None:
+            setattr(module, name, value)
+        elif value is ABSENT:
+            home.pop(name, None)
+        else:
+            home[name] = value
