@@ -138,18 +138,6 @@ def test_finished_runs_are_not_done_again(tmp_path: Path, monkeypatch: pytest.Mo
         run(dataclasses.replace(config, epochs=5), {"made": cases}, out)
 
 
-def test_an_interrupted_run_keeps_what_was_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(config: Comparison, jobs: list[Job]) -> list[Outcome | None]:
-        raise KeyboardInterrupt
-
-    out = tmp_path / "record.json"
-    monkeypatch.setitem(METHODS, "ard", dataclasses.replace(METHODS["ard"], train=stop))
-    config = dataclasses.replace(CONFIG, methods=("map", "ard"), seeds=(0,), epochs=4)
-    with pytest.raises(KeyboardInterrupt):
-        run(config, {"made": [regression(0)]}, out)
-    assert [run["method"] for run in json.loads(out.read_text())["runs"]] == ["map"]
-
-
 def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(command, "uci_cases", lambda name, splits, root, device: [regression(s) for s in splits])
     monkeypatch.setattr(command, "image_cases", lambda name, seeds, root, device: classes(seeds))

@@ -1,12 +1,23 @@
 """Records of experiments as files."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from bayeslim.cli import main
+from bayeslim_papers.comparison.command import Comparison
+from bayeslim_papers.dissertation.command import Dissertation
+from bayeslim_papers.experiment import Experiment
+from bayeslim_papers.k_tied.command import PARTS
 from bayeslim_papers.record import check_joinable, commands_of, made_by, united, write_record
+from bayeslim_papers.samplers.images import Samplers
+from bayeslim_papers.samplers.mnist import SamplersMnist
+from bayeslim_papers.samplers.variable_selection import Selection
+from bayeslim_papers.sparse_vd.command import SparseVd
+from bayeslim_papers.vdp.images import VdpCifar, VdpVit
+from bayeslim_papers.vdp.mnist import VdpMnist
 
 
 def test_a_record_comes_back_and_folders_are_made(tmp_path: Path) -> None:
@@ -71,3 +82,23 @@ def test_reproduce_tells_what_was_typed_without_places(tmp_path: Path) -> None:
     both = tmp_path / "b.json"
     assert main(["reproduce", "variable-selection", "--merge", str(file), str(file), "--out", str(both)]) == 0
     assert json.loads(both.read_text()) == record
+
+
+def test_committed_records_are_of_this_code() -> None:
+    """Each can be gone on from: its settings have the names of today's; two early ones have one that went."""
+    kinds: list[type[Experiment]] = [VdpMnist, VdpCifar, VdpVit, SamplersMnist, Samplers, Selection, SparseVd]
+    kinds += [Comparison, Dissertation, *PARTS.values()]
+    known = {
+        kind.name.replace("-", "_") if kind not in PARTS.values() else f"k_tied_{kind.name}": kind for kind in kinds
+    }
+    count = 0
+    for file in sorted((Path(__file__).parents[2] / "results").glob("*.json")):
+        record = json.loads(file.read_text())
+        names = [name for name in known if file.stem.startswith(name)]
+        if not names or "runs" not in record or "config" not in record:
+            continue
+        kind, count = known[max(names, key=len)], count + 1
+        assert kind.merged([record, record])["runs"] == record["runs"], file
+        free = {*kind.choices, *kind.technical, "images", "tune_lr", "compile"}
+        assert {field.name for field in fields(kind)} - free == record["config"].keys() - free, file
+    assert count >= 30

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
-from typing import Any
 
 import pytest
 import torch
@@ -15,10 +13,8 @@ from bayeslim.posteriors import MeanField
 from bayeslim.priors import GammaARD
 from bayeslim_papers.sparse_vd import training
 from bayeslim_papers.sparse_vd.recipes import (
-    FINISHES,
     MAX_SCALE,
     NETWORKS,
-    PAPER,
     RECIPES,
     Recipe,
     Tempered,
@@ -27,74 +23,6 @@ from bayeslim_papers.sparse_vd.recipes import (
 )
 from bayeslim_papers.sparse_vd.training import train_lenets, train_vgg
 from papers.stand_in import StandIn, Stopped, values
-
-P2 = {
-    "beta": 1.0,
-    "factors": (),
-    "warmup": 0,
-    "ramp": 20,
-    "epochs": 200,
-    "hold": 0.5,
-    "lr": 1e-3,
-    "log_variance": -10.0,
-    "pretrain": 0,
-    "clip": False,
-    "vary": False,
-    "init": "he",
-}
-"""arXiv 1811.00596: KL annealed over 20 epochs, 200 of them, the rate constant to epoch 100, ln sigma -5."""
-OFFICIAL = P2 | {"prior": "log-uniform", "warmup": 5, "ramp": 15, "init": "official"}
-"""The official code: no KL for 5 epochs, then 15 of ramp."""
-
-
-@pytest.mark.parametrize(
-    ("network", "name", "expected"),
-    [
-        ("lenet-300-100", "molchanov", OFFICIAL),
-        ("lenet-300-100", "molchanov-clip", OFFICIAL | {"clip": True}),
-        ("lenet-5", "molchanov", OFFICIAL | {"hold": 0.0}),
-        ("lenet-5", "molchanov-clip", OFFICIAL | {"hold": 0.0, "clip": True}),
-        ("lenet-5", "p2-svd", P2 | {"prior": "log-uniform"}),
-        ("lenet-5", "p2-ard", P2 | {"prior": "ard"}),
-        (
-            "vgg",
-            "molchanov",
-            P2 | {"prior": "log-uniform", "ramp": 0, "lr": 1e-5, "log_variance": -15.0, "pretrain": 200},
-        ),
-        ("vgg", "p2-svd", P2 | {"prior": "log-uniform", "beta": 0.05}),
-        ("vgg", "p2-ard", P2 | {"prior": "ard", "beta": 0.05}),
-        ("vgg", "gamma-0.505", P2 | {"prior": "gamma", "shape": 0.505}),
-        ("vgg", "gamma-0.51", P2 | {"prior": "gamma", "shape": 0.51}),
-        ("vgg", "gamma-0.515", P2 | {"prior": "gamma", "shape": 0.515}),
-        ("vgg", "gamma-0.52", P2 | {"prior": "gamma", "shape": 0.52}),
-    ],
-)
-def test_settings_are_those_of_the_papers(network: str, name: str, expected: dict[str, Any]) -> None:
-    found = asdict(RECIPES[network][name])
-    assert {key: found[key] for key in expected} == expected
-
-
-def test_numbers_are_those_of_the_papers() -> None:
-    """Test error in percent and compression."""
-    found = {
-        (network, name): (row["error"], row["compression"]) for network in PAPER for name, row in PAPER[network].items()
-    }
-    assert found == {
-        ("lenet-300-100", "molchanov"): (1.92, 68),
-        ("lenet-300-100", "molchanov-clip"): (1.92, 68),
-        ("lenet-5", "molchanov"): (0.75, 280),
-        ("lenet-5", "molchanov-clip"): (0.75, 280),
-        ("lenet-5", "p2-svd"): (0.81, 136),
-        ("lenet-5", "p2-ard"): (0.76, 132),
-        ("vgg", "p2-svd"): (8.08, 38),
-        ("vgg", "p2-ard"): (7.75, 34),
-        ("vgg", "gamma-0.505"): (7.46, 52),
-        ("vgg", "gamma-0.51"): (7.65, 85),
-        ("vgg", "gamma-0.515"): (7.88, 114),
-        ("vgg", "gamma-0.52"): (7.94, 136),
-    }
-    assert (FINISHES["pruned"].by, FINISHES["pruned"].threshold) == ("log alpha", 3.0)
-    assert (FINISHES["magnitude"].by, FINISHES["magnitude"].threshold) == ("magnitude", 1e-2)
 
 
 def test_gamma_is_that_of_the_paper() -> None:

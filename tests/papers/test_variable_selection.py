@@ -86,20 +86,6 @@ def test_the_quick_form_learns(tmp_path: Path) -> None:
         assert only["score"] < 0.6 * y[one["seed"]].square().mean().item() and len(only["selected"]) < 200
 
 
-def test_settings_are_those_of_the_notebooks() -> None:
-    shared = {"batch_size": 1024, "cycles": 6, "spike_decay": 1e-2, "hard_threshold": 1e-3, "warm_up": 50}
-    own = {
-        1: {"epochs": 3000, "lr": 0.01, "decay": 2e-4, "soft_threshold": 1e-2},
-        2: {"epochs": 6000, "lr": 0.01, "decay": 5e-4, "soft_threshold": 1e-2},
-        3: {"epochs": 3000, "lr": 0.1, "decay": 5e-4, "soft_threshold": 2e-2},
-    }
-    for example, config in EXAMPLES.items():
-        recipe = dataclasses.asdict(config.recipe)
-        assert {key: recipe[key] for key in shared | own[example]} == shared | own[example]
-        assert config.example == example and config.hidden == ((5, 3) if example == 1 else (6, 4, 3))
-        assert (config.train_rows, config.test_rows, config.task == "binary") == (10_240, 1024, example == 3)
-
-
 def test_data_of_seeds_differ_and_so_do_training_and_test() -> None:
     config = Selection(train_rows=64, test_rows=64, seeds=(0, 1))
     data = config.load(None, "cpu")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from torch import Tensor, nn
 import bayeslim as bl
 from bayeslim.gaussian import Gaussian
 from bayeslim_papers import experiment
-from bayeslim_papers.vdp import mnist
 from bayeslim_papers.vdp.mnist import PRIORS, CovarianceNetwork, Images, VdpMnist, build, costs
 from bayeslim_papers.vdp.results import methods as table
 from papers.stand_in import StandIn, Stopped, values
@@ -100,21 +98,11 @@ def test_full_covariances_train_and_predict_like_any_network() -> None:
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
 
 
-def test_a_run_goes_on_where_it_stopped(record: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(VdpMnist, "fit_", lambda *args, **options: pytest.fail("trained again"))
-    assert experiment.run(CONFIG, images(), earlier=record)["runs"] == record["runs"]
-    with pytest.raises(pytest.fail.Exception, match="trained again"):
-        experiment.run(CONFIG, images())
-
-
-def test_results_of_several_processes_are_joined(record: dict[str, Any], tmp_path: Path) -> None:
-    files: list[str] = []
-    for method in CONFIG.methods:
-        part = record | {"runs": [run for run in record["runs"] if run["method"] == method and run["seed"] == 0]}
-        files.append(str(tmp_path / f"{method}.json"))
-        Path(files[-1]).write_text(json.dumps(part))
-    mnist.main(["--merge", *files, "--out", str(tmp_path / "all.json")])
-    assert json.loads((tmp_path / "all.json").read_text())["runs"] == record["runs"][:3]
+def test_records_of_runs_and_of_costs_are_joined(record: dict[str, Any]) -> None:
+    halves = [record | {"runs": [one for one in record["runs"] if one["seed"] == seed]} for seed in (0, 1)]
+    costs = {"costs": {}, "pass_over_det": 2.5}
+    assert VdpMnist.merged([*halves, costs]) == record | costs
+    assert VdpMnist.merged([costs]) == costs
 
 
 def test_the_weight_of_the_kl_follows_from_the_authors_code() -> None:
