@@ -241,13 +241,15 @@ def check_function(estimator: object) -> None:
 
 def check_estimator(estimator: Callable[..., object], posterior: Posterior, op: Op) -> None:
     """Raise TypeError for a combination that would be biased or meaningless."""
-    name, kind = getattr(estimator, "__name__", repr(estimator)), type(posterior).__name__
     reason, wanted = getattr(estimator, "needs_factorised", ""), getattr(estimator, "needs_numbers", "")
-    advice = "use weight_sample or local_reparam"
     if reason and not posterior.factorised:
-        raise TypeError(f"{name} needs a factorised posterior, got {kind} ({reason}): {advice}")
-    if wanted and not op.numeric_input:
-        raise TypeError(f"{name} needs {wanted}, {type(op).__name__} takes indices: {advice}")
+        refusal = f"a factorised posterior, got {type(posterior).__name__} ({reason})"
+    elif wanted and not op.numeric_input:
+        refusal = f"{wanted}, {type(op).__name__} takes indices"
+    else:
+        return
+    name = getattr(estimator, "__name__", repr(estimator))
+    raise TypeError(f"{name} needs {refusal}: use weight_sample or local_reparam")
 
 
 def to_predict_by(estimator: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["check_number"]
 
-PHRASES = {"(0, inf)": "be positive", "[0, inf)": "be finite and not negative"}
+PHRASES = {"(0, inf)": "be positive", "(0, inf]": "be positive", "[0, inf)": "be finite and not negative"}
 
 
 def check_number(name: str, value: float, interval: str, advice: str) -> None:

@@ -104,7 +104,8 @@ class BayesLayer(nn.Module):
             return self.weight.mean(), bias_mean(self.bias)
         if kind == "moments":
             raise TypeError("moments are propagated, not drawn: call the layer, or use weight_sample")
-        return self.weight.rsample(), bias_sample(self.bias)
+        bias = bias_sample(self.bias)  # first, as `weight_sample` does
+        return self.weight.rsample(), bias
 
     def mean_tensors(self) -> tuple[Tensor, Tensor | None]:
         """Copies of the mean weight and bias."""

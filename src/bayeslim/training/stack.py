@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from bayeslim.estimators import Estimator
 from bayeslim.kl import kl as current_kl
 from bayeslim.likelihoods.base import Likelihood
 from bayeslim.ops import Op
@@ -244,12 +245,13 @@ def check_alike(models: Sequence[nn.Module]) -> None:
 def _architecture(model: nn.Module) -> dict[str, Any]:
     """What two networks must have in common for one to run with the other's tensors."""
     facts: dict[str, Any] = {}
-    plain = (bool, int, float, str, tuple, type(None), Op, types.FunctionType)
+    plain = (bool, int, float, str, tuple, type(None), Op, Estimator, types.FunctionType)
     for name, module in model.named_modules():
         facts[f"the type of {name or 'the network'}"] = type(module).__qualname__
         for key, value in vars(module).items():
             if not key.startswith("_") and isinstance(value, plain):
-                facts[f"{name}.{key}".lstrip(".")] = value.__name__ if isinstance(value, types.FunctionType) else value
+                named = isinstance(value, types.FunctionType) or (isinstance(value, Estimator) and not vars(value))
+                facts[f"{name}.{key}".lstrip(".")] = value.__name__ if named else value
     for name, tensor in _named_tensors(model).items():
         kind = "trained" if tensor.requires_grad else "fixed"
         facts[name] = f"{kind} {tuple(tensor.shape)} {tensor.dtype} on {tensor.device}"
