@@ -250,8 +250,9 @@ def _architecture(model: nn.Module) -> dict[str, Any]:
         facts[f"the type of {name or 'the network'}"] = type(module).__qualname__
         for key, value in vars(module).items():
             if not key.startswith("_") and isinstance(value, plain):
-                named = isinstance(value, types.FunctionType) or (isinstance(value, Estimator) and not vars(value))
-                facts[f"{name}.{key}".lstrip(".")] = value.__name__ if named else value
+                if isinstance(value, types.FunctionType) or (isinstance(value, Estimator) and not vars(value)):
+                    value = value.__name__
+                facts[f"{name}.{key}".lstrip(".")] = value
     for name, tensor in _named_tensors(model).items():
         kind = "trained" if tensor.requires_grad else "fixed"
         facts[name] = f"{kind} {tuple(tensor.shape)} {tensor.dtype} on {tensor.device}"
