@@ -67,10 +67,10 @@ AVX-512, 26 % with LeNet-300-100 and 28 to 35 % with the encoder; the table of n
 LeNet-5 and the encoder by drawn outputs; keeping freed memory 15 % with LeNet-5 by drawn outputs, and nothing
 elsewhere.
 
-The records of compiled steps and of predictions are from before three paths were dropped: oneDNN's products in
-compiled code and inside vectorised predictions, and two products as one batch in compiled code, for the mean
-and variance of local_reparam. Each served one model of processor, or gained less than 10 % of a step outside a
-perceptron.
+The records of compiled steps are from before two paths were dropped: oneDNN's products in compiled code, and two
+products as one batch in compiled code, for the mean and variance of local_reparam. Each served one model of
+processor, or gained less than 10 % of a step outside a perceptron. Those of predictions are from before these
+were planned once.
 
 Without gain, and left out: a wrapper in C++, no patterns of Inductor, products without the sums that it joins
 to them, gradients of the KL apart from the others, features first in eager code (the copies take what products

@@ -18,8 +18,7 @@ from bayeslim.masks import Masked
 from bayeslim.posteriors import KTied, MatrixNormal, MeanField
 from bayeslim.predictive.draws import JointOutputs, SeparateOutputs
 from bayeslim.predictive.networks import Sampled
-from bayeslim.predictive.plan import estimators_of, planned
-from bayeslim.runtime.swapping import swapped
+from bayeslim.predictive.plan import planned
 from contracts.two_samples import assert_same_moments
 
 MeanField03 = functools.partial(MeanField, scale=0.3)
@@ -39,10 +38,16 @@ def inputs(count: int) -> Tensor:
 
 
 @torch.no_grad()
+def drawn(networks: Sampled) -> list[Tensor]:
+    """Weights of five networks."""
+    return networks.weights.draw(5)
+
+
+@torch.no_grad()
 def sampled(model: nn.Module, x: Tensor | Uncertain, samples: int = SAMPLES, few: bool = True) -> Sampled:
     """How networks are drawn for `x`."""
     layers = [module for module in model.modules() if isinstance(module, BayesLayer)]
-    plan = planned(model, x, layers, estimators_of(layers, forced=False))
+    plan = planned(model, x, layers, forced=False)
     assert plan.vectorises
     return Sampled(model, layers, plan, x, samples, few, 1)
 
@@ -77,7 +82,7 @@ def test_more_examples_draw_outputs_of_the_first_layer_only() -> None:
     networks = sampled(model, inputs(12))
     assert outputs_of(networks) == {model[2]: JointOutputs} and networks.least == 12
     assert weights_of(networks) == [model[4].weight, model[4].bias]
-    assert [weight.shape for weight in networks.weights.draw(5)] == [(5, 40, 60), (5, 40)]
+    assert [weight.shape for weight in drawn(networks)] == [(5, 40, 60), (5, 40)]
 
 
 def test_layers_that_are_trained_by_outputs_draw_them_one_by_one() -> None:
@@ -85,6 +90,8 @@ def test_layers_that_are_trained_by_outputs_draw_them_one_by_one() -> None:
     networks = sampled(model, inputs(100))
     assert outputs_of(networks) == {model[2]: SeparateOutputs, model[4]: SeparateOutputs} and not weights_of(networks)
     assert networks.least == 1 and [noise.shape for noise in networks.noise(5, 7)] == [(5, 7, 60), (5, 7, 40)]
+    bl.prune_(model, amount=0.5)  # and keep the short way
+    assert all(isinstance(how, SeparateOutputs) and how.plain for how in sampled(model, inputs(3)).drawing.values())
 
 
 def lstm_output(lstm: nn.Module) -> nn.Module:
@@ -196,12 +203,3 @@ def test_pruned_networks_keep_exact_zeros() -> None:
 def test_a_prediction_works_in_inference_mode() -> None:
     with torch.inference_mode():
         assert samples_of(network(), inputs(2), 5).isfinite().all()
-
-
-def test_replaced_methods_come_back() -> None:
-    layer = Linear(3, 2, estimator=bl.weight_sample)
-    with pytest.raises(RuntimeError), swapped([(layer, "estimator", bl.mean_only), (layer.weight, "rsample", print)]):
-        assert layer.estimator is bl.mean_only and layer.weight.rsample is print
-        raise RuntimeError
-    assert layer.estimator is bl.weight_sample and layer.weight.rsample().shape == (2, 3)
-    assert "rsample" not in vars(layer.weight)

@@ -15,7 +15,8 @@ import bayeslim as bl
 from bayeslim.likelihoods import Gaussian
 from bayeslim.posteriors import KTied, MatrixNormal, MeanField
 from bayeslim.predictive.average import Networks, StreamingMoments, average
-from bayeslim.predictive.networks import Sampled, together
+from bayeslim.predictive.networks import Sampled, rows_at_once, together
+from bayeslim.predictive.plan import planned
 from contracts.statistics import assert_gaussian_moments, assert_within
 from contracts.two_samples import assert_same_moments
 
@@ -165,8 +166,8 @@ def test_many_images_run_one_network_at_a_time_on_a_cpu(monkeypatch: pytest.Monk
     with_kernels = samples_of(model, x, 400)
     assert seen == [(1, 6, 3)] * 400
     shapes = [layer.weight.mean().shape for layer in model if isinstance(layer, bl.layers.BayesLayer)]
-    assert together(400, shapes, torch.empty(6, device="meta")) == 400
-    assert together(400, shapes, x) == 1 and together(400, shapes, x[:5]) == 400
+    assert together(400, shapes, torch.empty(6, device="meta"), 8192) == 400
+    assert together(400, shapes, x, 8192) == 1 and together(400, shapes, x[:5], 8192) == 400
     vectorised = torch.vmap(lambda _: model(x).softmax(-1), randomness="different")
     with torch.no_grad(), bl.using(model, bl.weight_sample):
         assert_same_moments(with_kernels, vectorised(torch.empty(400)))
@@ -183,7 +184,8 @@ def test_many_images_run_one_network_at_a_time_on_a_cpu(monkeypatch: pytest.Monk
     ],
 )
 def test_how_many_networks_run_together(count: int, samples: int, weights: int, expected: int) -> None:
-    assert together(samples, [torch.Size([weights])] if weights else [], torch.empty(count, 1)) == expected
+    x = torch.empty(count, 1)
+    assert together(samples, [torch.Size([weights])] if weights else [], x, rows_at_once(x)) == expected
 
 
 @pytest.mark.parametrize(
@@ -198,7 +200,7 @@ def test_a_gpu_runs_more_of_them(count: int, samples: int, weights: int, expecte
             return count
 
     x: Any = OnCuda()
-    assert together(samples, [torch.Size([weights])], x) == expected
+    assert together(samples, [torch.Size([weights])], x, rows_at_once(x)) == expected
 
 
 class Counted(nn.Linear):
@@ -257,20 +259,32 @@ def test_bfloat16_autocast_gives_the_same_predictions(kind: str, count: int) -> 
     assert_within(half.mean - exact.mean, (2 * exact.epistemic / 1000).sqrt() + 2**-9)
 
 
+class Branching(nn.Module):
+    """Looks at a value, which torch.vmap cannot follow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.calls = bl.layers.Linear(3, 4, posterior=MeanField03), 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        y = self.layer(x)
+        return y if y.sum().item() < 1e9 else -y
+
+
 def test_networks_that_vmap_cannot_run_are_tried_once() -> None:
-    class Branching(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer, self.calls = bl.layers.Linear(3, 4, posterior=MeanField03), 0
-
-        def forward(self, x: Tensor) -> Tensor:
-            self.calls += 1
-            y = self.layer(x)
-            return y if y.sum().item() < 1e9 else -y
-
     model = Branching()
     found = samples_of(model, inputs(5), 10)
     assert model.calls == 3 + 10 and len(found[:, 0].unique(dim=0)) == 10
+
+
+def test_networks_that_vmap_cannot_run_draw_outputs_too() -> None:
+    torch.manual_seed(0)
+    model = Branching()
+    with torch.no_grad():
+        layers: list[bl.layers.BayesLayer] = [model.layer]
+        plan = planned(model, inputs(5), layers, forced=False)
+    assert not plan.vectorises and plan.separate == (0,) and plan.weights == ()
 
 
 def test_nothing_stays_on_the_posteriors_after_an_error() -> None:

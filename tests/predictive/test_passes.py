@@ -14,8 +14,9 @@ import bayeslim as bl
 from bayeslim.gaussian import Gaussian as Uncertain
 from bayeslim.kernels.noise import normals
 from bayeslim.posteriors import MeanField
-from bayeslim.predictive.networks import together
+from bayeslim.predictive.networks import rows_at_once, together
 from bayeslim.predictive.passes import Attempt, is_too_large
+from contracts.cases import each
 
 CLASSES = bl.Categorical()
 MeanField03 = functools.partial(MeanField, scale=0.3)
@@ -105,8 +106,8 @@ def samples_of(model: Any, x: Tensor, samples: int = 5, **options: Any) -> Tenso
     return found.samples
 
 
-@pytest.mark.parametrize("failure", FAILURES)
-@pytest.mark.parametrize("most", [72, 100, 5 * 72, 11 * 72])
+@each("failure", FAILURES)
+@each("most", [72, 100, 5 * 72, 11 * 72])
 def test_halved_passes_of_a_convolutional_network_give_the_same_samples(failure: str, most: int) -> None:
     limited = Limited(FAILURES[failure])
     model = convolutional(limited)
@@ -130,7 +131,7 @@ def test_a_refusal_late_on_halves_what_follows_it_alone() -> None:
     assert limited.seen == []
 
 
-@pytest.mark.parametrize("most", [5, 3 * 4 * 5, 30])
+@each("most", [5, 3 * 4 * 5, 30])
 def test_drawn_outputs_stay_the_same_too(most: int) -> None:
     limited = Limited()
     model, x = vectors(limited), torch.randn(4, 3)
@@ -173,13 +174,13 @@ def test_weights_that_do_not_fit_together_are_drawn_in_smaller_groups(monkeypatc
         counts.append(shape[0])
         return normals(shape, like) if shape[0] <= 2 else allocation()
 
-    monkeypatch.setattr("bayeslim.predictive.draws.normals", few)
+    monkeypatch.setattr("bayeslim.kernels.normals", few)
     found = samples_of(convolutional(Limited()), images(), 8)
     assert counts == [8, 8, 4, *[2, 2] * 4] and len(found[:, 0].unique(dim=0)) == 8
 
 
-@pytest.mark.parametrize("method", ["mean", "moments", "taylor"])
-@pytest.mark.parametrize("most", [2 * 72, 72])
+@each("method", ["mean", "moments", "taylor"])
+@each("most", [2 * 72, 72])
 def test_passes_of_means_and_moments_are_halved(method: Any, most: int) -> None:
     limited = Limited()
     model = convolutional(limited)
@@ -206,8 +207,8 @@ def test_evaluation_and_snapshots_are_halved() -> None:
         assert bl.evaluate(source, (images(), Y), likelihood=CLASSES, **options) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("failure", FAILURES)
-@pytest.mark.parametrize("method", ["sample", "mean", "moments"])
+@each("failure", FAILURES)
+@each("method", ["sample", "mean", "moments"])
 def test_what_is_too_large_by_itself_is_refused_in_the_words_of_the_device(failure: str, method: Any) -> None:
     limited = Limited(FAILURES[failure])
     model = convolutional(limited)
@@ -274,5 +275,5 @@ def test_a_gpu_takes_no_grouped_convolution_beyond_its_kernels(count: int, expec
             return count
 
     x: Any = OnCuda()
-    networks = together(20, [torch.Size([11_000_000, 1, 1, 1])], x, 65_536)
+    networks = together(20, [torch.Size([11_000_000, 1, 1, 1])], x, rows_at_once(x, 65_536))
     assert networks == expected and networks * min(count, 4096 // networks) * 65_536 < 2**31

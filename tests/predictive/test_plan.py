@@ -14,9 +14,11 @@ import torch
 from torch import Tensor, nn
 
 import bayeslim as bl
+from bayeslim.estimators import Estimator
 from bayeslim.layers import Linear
 from bayeslim.posteriors import MeanField
 from bayeslim.predictive import plan
+from contracts.cases import each
 
 NOISE = bl.likelihoods.Gaussian(noise=0.1)
 MeanField03 = functools.partial(MeanField, scale=0.3)
@@ -55,7 +57,7 @@ def passes(model: Any, x: Tensor, **options: Any) -> int:
     return model[1].calls - before
 
 
-@pytest.mark.parametrize("estimator", [bl.local_reparam, bl.weight_sample, bl.flipout])
+@each("estimator", [bl.local_reparam, bl.weight_sample, bl.flipout])
 def test_the_second_prediction_runs_the_network_once(estimator: Callable[..., Any]) -> None:
     model = network(estimator)
     assert [passes(model, X) for _ in range(3)] == [2, 1, 1]
@@ -157,8 +159,8 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-@pytest.mark.parametrize("estimator", [bl.local_reparam, bl.weight_sample])
+@each("change", CHANGES)
+@each("estimator", [bl.local_reparam, bl.weight_sample])
 def test_any_change_of_the_network_ends_its_plans(change: Callable[..., Any], estimator: Callable[..., Any]) -> None:
     model = network(estimator)
     if change is bl.unprune_:
@@ -179,6 +181,21 @@ def test_modes_that_predictions_set_anyway_and_values_of_parameters_change_no_pl
         for parameter in model.parameters():
             parameter.data.mul_(2)
     assert passes(model, X) == 1 and not torch.allclose(samples_of(model, X), before)
+
+
+class Loud(Estimator):
+    """An estimator of ones own that draws outputs, for training."""
+
+    kind = "outputs"
+
+    def __call__(self, *arguments: Any) -> Tensor:
+        return 2 * bl.local_reparam(*arguments)
+
+
+def test_an_estimator_for_training_gives_way_whoever_wrote_it() -> None:
+    expected = samples_of(network(), X)
+    assert torch.equal(samples_of(network(Loud()), X), expected)
+    assert not torch.allclose(samples_of(network(), X, estimator=Loud()), expected)
 
 
 def test_compiled_networks_are_planned_without_a_warning() -> None:
@@ -252,9 +269,9 @@ def with_care(model: Ways, x: Tensor) -> Tensor:
         return torch.ones(len(x), 4)
 
 
-@pytest.mark.parametrize("way", [twice, another_layer, another_draw, several_rows, with_care])
-@pytest.mark.parametrize("estimator", [bl.local_reparam, bl.weight_sample])
-@pytest.mark.parametrize("count", [1, 6])
+@each("way", [twice, another_layer, another_draw, several_rows, with_care])
+@each("estimator", [bl.local_reparam, bl.weight_sample])
+@each("count", [1, 6])
 def test_another_way_through_the_network_is_noticed(
     way: Callable[..., Tensor], estimator: Callable[..., Any], count: int
 ) -> None:

@@ -8,15 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bayeslim import kernels
 from bayeslim.estimators import Bias, moments
-from bayeslim.gaussian import VARIANCE_FLOOR
-from bayeslim.kernels import linear
 from bayeslim.kernels.context import inside
-from bayeslim.kernels.noise import normals
-from bayeslim.kernels.onednn import LARGE
+from bayeslim.kernels.onednn import LARGE, product_by_onednn
+from bayeslim.kernels.reference import VARIANCE_FLOOR
 from bayeslim.layers.base import BayesLayer
 from bayeslim.ops import LinearOp, Op
-from bayeslim.posteriors.base import Posterior, wide
+from bayeslim.posteriors.base import Posterior
 from bayeslim.predictive.passes import over_samples
 
 __all__ = ["JointOutputs", "SeparateOutputs", "Unplanned", "Weights", "pays"]
@@ -44,16 +43,18 @@ class Weights(dict[Posterior, Tensor]):
         self.several = several
         self.sources: list[tuple[Posterior, Tensor, Tensor | Callable[[], Tensor]]] = []
         for posterior in posteriors:
-            mean = posterior.mean().detach()
-            std = posterior.variance().detach().sqrt().to(mean.dtype) if posterior.factorised else posterior.rsample
-            self.sources.append((posterior, mean, std))
+            if posterior.factorised:
+                mean, std = _mean_and_std(posterior)
+                self.sources.append((posterior, mean, std.to(mean.dtype)))
+            else:
+                self.sources.append((posterior, posterior.mean(), posterior.rsample))
 
     def draw(self, count: int) -> list[Tensor]:
         """Weights for so many networks, these first."""
         drawn: list[Tensor] = []
         for _, mean, std in self.sources:
             if isinstance(std, Tensor):
-                noise = normals((count, *mean.shape), mean)
+                noise = kernels.normals((count, *mean.shape), mean)
                 drawn.append(torch.addcmul(mean, std, noise, out=noise))
             else:
                 sample = std  # of a posterior that is not factorised
@@ -75,14 +76,41 @@ class Weights(dict[Posterior, Tensor]):
         return product(x, self[posterior], self[bias] if isinstance(bias, Posterior) else bias)
 
 
+def _mean_and_std(posterior: Posterior) -> tuple[Tensor, Tensor]:
+    """Means and standard deviations of the weights, the latter in float32 at least."""
+    facts = posterior.facts()
+    if facts.log_std is not None:
+        std = facts.log_std().exp()
+    elif facts.std is not None:
+        std = facts.std()
+    else:
+        return posterior.mean(), posterior.variance().sqrt()
+    return (facts.loc, std) if facts.mask is None else (facts.loc * facts.mask, std.masked_fill(facts.mask == 0, 0))
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """`F.linear`, a large one by the library that is faster on this processor.
+
+    Inside `torch.vmap`, where only `x` differs between networks, their rows are those of one product.
+    """
+    batched = inside.is_batchedtensor(x)
+    whole = inside.get_unwrapped(x).movedim(inside.maybe_get_bdim(x), 0) if batched else x
+    if whole.numel() * len(weight) < LARGE:
+        return F.linear(x, weight, bias)
+    if not batched or not whole.is_cpu or inside.is_batchedtensor(whole):
+        return kernels.linear(x, weight, bias)
+    output = product_by_onednn(whole.flatten(0, -2), weight, bias).unflatten(0, whole.shape[:-1])
+    return inside._add_batch_dim(output, 0, inside.maybe_get_level(x))
+
+
 class _Outputs:
     """Stands in for the estimator of a linear layer: its outputs are drawn, and its weight is not."""
 
     def __init__(self, layer: BayesLayer) -> None:
-        self.weight, self.variance = layer.weight.mean(), layer.weight.variance()
-        bias = layer.bias
-        self.bias = bias.mean() if isinstance(bias, Posterior) else bias
-        self.bias_variance = bias.variance() if isinstance(bias, Posterior) else None
+        self.weight, std = _mean_and_std(layer.weight)
+        self.variance, bias = std.square(), layer.bias
+        self.bias, bias_std = _mean_and_std(bias) if isinstance(bias, Posterior) else (bias, None)
+        self.bias_variance = None if bias_std is None else bias_std.square()
         self.noise = self.weight
         self.used = False
 
@@ -102,28 +130,27 @@ class SeparateOutputs(_Outputs):
 
     Args:
         layer: linear, with a factorised posterior.
-        rows: networks times examples of a pass.
     """
 
-    def __init__(self, layer: BayesLayer, rows: int) -> None:
+    def __init__(self, layer: BayesLayer) -> None:
         super().__init__(layer)
         kind, dtype = self.weight.device.type, self.weight.dtype
-        own = type(layer.weight).output_variance is Posterior.output_variance and type(layer.op) is LinearOp
-        self.plain = own and dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled(kind)
-        self.product = linear if rows * self.weight.numel() >= LARGE else F.linear
+        facts = layer.weight.facts()  # scales of low rank need fewer products
+        known = not facts.unknown and facts.factors is None and type(layer.op) is LinearOp
+        self.plain = known and dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled(kind)
         self.least = self.variance.new_full((len(self.variance),), VARIANCE_FLOOR)
         if self.bias_variance is not None:
             self.least += self.bias_variance
 
     def draw(self, count: int, examples: int) -> Tensor:
         """Normal numbers for the networks and examples of a pass, these first."""
-        return normals((count, examples, len(self.weight)), self.weight)
+        return kernels.normals((count, examples, len(self.weight)), self.weight)
 
     def __call__(self, posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
         """Stand in for the estimator."""
         if self.plain:
-            mean = self.product(x, self.weight, self.bias)
-            std = self.product(x.square(), self.variance, self.least).sqrt_()
+            mean = _product(x, self.weight, self.bias)
+            std = _product(x.square(), self.variance, self.least).sqrt_()
         else:
             found = moments(posterior, op, x, bias)
             mean, std = found.loc, (found.variance + VARIANCE_FLOOR).sqrt().to(found.loc.dtype)
@@ -159,7 +186,7 @@ class JointOutputs(_Outputs):
 
     def draw(self, count: int, examples: int = 0) -> Tensor:
         """Normal numbers for the networks of a pass, these first; in memory outputs first, as they are multiplied."""
-        return normals((len(self.weight), count, self.rows), wide(self.weight)).movedim(1, 0)
+        return kernels.normals((len(self.weight), count, self.rows), self.variance).movedim(1, 0)
 
     def __call__(self, posterior: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
         """Stand in for the estimator."""
@@ -169,10 +196,10 @@ class JointOutputs(_Outputs):
             self.mean = F.linear(x, self.weight, self.bias)
             with torch.autocast(x.device.type, enabled=False):
                 covariance = _covariance(x.reshape(self.rows, -1), self.variance, self.bias_variance)
-                self.factors = _factors_(covariance, wide(self.mean).dtype)
+                self.factors = _factors_(covariance, self.variance.dtype)
             self.x = x if shared else self.weight[:0]
         with torch.autocast(x.device.type, enabled=False):
-            drawn = _products(self.factors, self.noise.to(self.factors.dtype))
+            drawn = _products(self.factors, self.noise)
         return (self.mean + drawn.mT.reshape(self.mean.shape)).to(self.mean.dtype)
 
 
@@ -202,7 +229,7 @@ def _covariance(x: Tensor, weight_variance: Tensor, bias_variance: Tensor | None
 
     In float64: inputs that are close have outputs whose difference is far smaller than they are.
     """
-    x = wide(x) if len(x) == 1 else x.double()
+    x = x.to(weight_variance.dtype) if len(x) == 1 else x.double()
     products = torch.cat([row * x[i:] for i, row in enumerate(x)])
     covariance = products @ weight_variance.to(x.dtype).T
     if bias_variance is not None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bayeslim.estimators import independent_draws, weight_sample
 from bayeslim.gaussian import Gaussian
 from bayeslim.layers.base import BayesLayer
 from bayeslim.likelihoods.base import Likelihood
@@ -23,7 +22,7 @@ from bayeslim.predictive.prediction import Prediction
 from bayeslim.predictive.snapshots import Replay
 from bayeslim.runtime.swapping import swapped
 
-__all__ = ["predict_by_replay", "predict_by_sampling", "together"]
+__all__ = ["predict_by_replay", "predict_by_sampling", "rows_at_once", "together"]
 
 ROWS_AT_ONCE = 8192
 """Networks times examples of one pass."""
@@ -54,8 +53,9 @@ class Replayed(Networks):
     """Snapshots of a network."""
 
     def __init__(self, replay: Replay, x: Tensor) -> None:
-        size = together(replay.count, replay.shapes, x)
-        super().__init__(size, _alone(x) if size == 1 else max(1, _rows(x) // size))
+        most = rows_at_once(x)
+        size = together(replay.count, replay.shapes, x, most)
+        super().__init__(size, _alone(x, most) if size == 1 else max(1, most // size))
         self.replay = replay
 
     def groups(self) -> Iterator[Any]:
@@ -95,32 +95,28 @@ class Sampled(Networks):
         posteriors = [[posterior for posterior, _ in layer.posteriors_and_priors()] for layer in layers]
         drawn = [posteriors[number][which] for number, which in plan.weights if layers[number] not in joint]
         separate = [layers[number] for number in plan.separate]
-        largest = max(plan.largest, sum(len(layer.weight.mean()) for layer in separate))
-        limit, shapes = _rows(x, largest), [*(shape for _, shape in joint.values()), *(found.shape for found in drawn)]
-        size = together(samples, shapes, x, largest) if plan.vectorises else 1
+        shapes = [*(shape for _, shape in joint.values()), *(found.mean().shape for found in drawn)]
+        most = rows_at_once(x, plan.largest)
+        size = together(samples, shapes, x, most) if plan.vectorises else 1
         if joint:
-            size = max(1, min(size, limit // len(x)))  # all examples are one block then
-        rows = _alone(x, largest) if size == 1 else max(1, limit // size)
+            size = max(1, min(size, most // len(x)))  # all examples are one block then
+        rows = _alone(x, most) if size == 1 else max(1, most // size)
         least = len(x) if joint else 1
         super().__init__(max(1, size // parts), max(least, rows // parts), least)
         self.weights = Weights(drawn, self.together > 1)
         self.drawing: dict[BayesLayer, JointOutputs | SeparateOutputs] = {
             **{layer: JointOutputs(layer, rows) for layer, (rows, _) in joint.items()},
-            **{layer: SeparateOutputs(layer, self.most) for layer in separate},
+            **{layer: SeparateOutputs(layer) for layer in separate},
         }
 
-    def methods(
-        self, layers: list[BayesLayer], estimators: list[Callable[..., Any]]
-    ) -> list[tuple[nn.Module, str, Callable[..., Any]]]:
+    def methods(self, layers: list[BayesLayer], drawing: tuple[int, ...]) -> list[tuple[nn.Module, str, Any]]:
         """What stands in for methods of the network's modules while it runs."""
-        found: list[tuple[nn.Module, str, Callable[..., Any]]] = []
-        for layer, estimator in zip(layers, estimators, strict=True):
+        found: list[tuple[nn.Module, str, Any]] = []
+        for layer in layers:
             for posterior, _ in layer.posteriors_and_priors():
                 found.append((posterior, "rsample", partial(self.weights.__getitem__, posterior)))
-            if layer in self.drawing:
-                found.append((layer, "estimator", self.drawing[layer]))
-            elif estimator in (weight_sample, independent_draws):
-                found.append((layer, "estimator", self.weights.estimate))
+        for layer in [layers[number] for number in drawing]:
+            found.append((layer, "estimator", self.drawing.get(layer, self.weights.estimate)))
         return found
 
     def groups(self) -> Iterator[list[Tensor]]:
@@ -164,17 +160,16 @@ def predict_by_sampling(
     layers = [module for module in model.modules() if isinstance(module, BayesLayer)]
     if not (layers or isinstance(x, Gaussian) or always_random(model)):
         return predict_by_one_pass(model, x, likelihood, samples, room)
-    estimators = estimators_of(layers, forced)
-    plan = planned(model, x, layers, estimators)
-    whole, parts = len(x) <= min(EXAMPLES_JOINTLY, ROWS_AT_ONCE, _alone(x)), 1
+    plan = planned(model, x, layers, forced)
+    whole, parts = len(x) <= EXAMPLES_JOINTLY, 1
     restore = random_state(x.device)
     while True:
         networks = Sampled(model, layers, plan, x, samples, whole, parts)
         try:
-            with swapped(networks.methods(layers, estimators)):
+            with swapped(networks.methods(layers, plan.drawing)):
                 return average(networks, x, likelihood, room)
         except Unplanned:
-            plan = replanned(model, x, layers)
+            plan = replanned(model, x, layers, forced)
         except (RuntimeError, MemoryError) as error:  # of what is drawn before a pass, or of all examples together
             if not is_too_large(error) or networks.most == 1:
                 raise
@@ -199,41 +194,38 @@ def _drawn_jointly(
     found: dict[BayesLayer, tuple[int, torch.Size]] = {}
     for number, use in plan.joint.items():
         layer, rows = layers[number], len(x) * use.rows
-        outputs = len(layer.weight.mean())
         if rows > 1 and x.device.type != "cpu":
             continue  # normal numbers are cheap
-        if use.shared and pays(rows, use.columns, outputs, samples):
-            found[layer] = rows, torch.Size([rows * outputs])
-        elif pays(rows, use.columns, outputs, 1):
-            found[layer] = rows, torch.Size([rows**2 * max(use.columns, outputs)])
+        if use.shared and pays(rows, use.columns, use.outputs, samples):
+            found[layer] = rows, torch.Size([rows * use.outputs])
+        elif pays(rows, use.columns, use.outputs, 1):
+            found[layer] = rows, torch.Size([rows**2 * max(use.columns, use.outputs)])
     return found
 
 
-def together(samples: int, shapes: list[torch.Size], x: Tensor | Gaussian, largest: int = 1) -> int:
+def together(samples: int, shapes: list[torch.Size], x: Tensor | Gaussian, most: int) -> int:
     """How many networks run together over the examples `x`, if they differ in weights of these shapes.
 
-    As many as fit in a pass with all examples, or whose weights stay in the cache: large networks with many examples
-    run one by one, which is faster there. On a CPU a kernel per network means a grouped convolution, which beats a
-    loop only for small networks and few examples.
+    As many as fit in a pass of `most` networks times examples, or whose weights stay in the cache: large networks with
+    many examples run one by one, which is faster there. On a CPU a kernel per network means a grouped convolution,
+    which beats a loop only for small networks and few examples.
     """
     weights = max(1, sum(shape.numel() for shape in shapes))
-    rows = _rows(x, largest)
-    wanted = max(rows // len(x), _times(WEIGHTS_IN_CACHE, x) // weights)
+    wanted = max(most // len(x), _times(WEIGHTS_IN_CACHE, x) // weights)
     if x.device.type == "cpu" and any(len(shape) > 2 for shape in shapes):
         wanted = WEIGHTS_IN_CACHE // weights if len(x) <= FEW_EXAMPLES else 1
-    return max(1, min(samples, rows, wanted, _times(WEIGHTS_AT_ONCE, x, SIZE_ON_CUDA) // weights))
+    return max(1, min(samples, most, wanted, _times(WEIGHTS_AT_ONCE, x, SIZE_ON_CUDA) // weights))
 
 
-def _rows(x: Tensor | Gaussian, largest: int = 1) -> int:
+def rows_at_once(x: Tensor | Gaussian, largest: int = 1) -> int:
     """The most networks times examples of a pass, given the numbers of an example's largest activation."""
     count = _times(ROWS_AT_ONCE, x, SIZE_ON_CUDA if x.ndim <= 2 else IMAGES_ON_CUDA)
     return max(1, min(count, _times(NUMBERS_AT_ONCE, x, SIZE_ON_CUDA) // largest))
 
 
-def _alone(x: Tensor | Gaussian, largest: int = 1) -> int:
-    """How many examples run together through one network."""
-    count = _times(IMAGES_AT_ONCE, x, IMAGES_ON_CUDA) if x.ndim > 2 else _times(EXAMPLES_AT_ONCE, x)
-    return min(count, _rows(x, largest))
+def _alone(x: Tensor | Gaussian, most: int) -> int:
+    """How many examples run through one network at once."""
+    return min(most, _times(IMAGES_AT_ONCE, x, IMAGES_ON_CUDA) if x.ndim > 2 else _times(EXAMPLES_AT_ONCE, x))
 
 
 def _times(limit: int, x: Tensor | Gaussian, more: int = ON_CUDA) -> int:

@@ -40,6 +40,8 @@ class Use:
     """Rows of its input for one example."""
     columns: int
     """Features of a row."""
+    outputs: int
+    """Features of an output."""
     vectors: bool
     """Whether the input has no axes but those of rows and features."""
     shared: bool
@@ -50,6 +52,8 @@ class Use:
 class Plan:
     """What a pass through a network does; layers by their number among the Bayesian ones."""
 
+    drawing: tuple[int, ...]
+    """Layers whose weights are drawn, or whose outputs are."""
     weights: tuple[Place, ...]
     """Posteriors that are drawn for every network before it runs."""
     separate: tuple[int, ...]
@@ -59,7 +63,7 @@ class Plan:
     vectorises: bool
     """Whether `torch.vmap` can follow the network."""
     largest: int
-    """Numbers of the largest output of a module for one example."""
+    """Numbers of the largest output of a module for one example, or of all that are drawn one by one."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,7 @@ def estimators_of(layers: list[BayesLayer], forced: bool) -> list[Callable[..., 
     return own if forced else [to_predict_by(estimator) for estimator in own]
 
 
-def planned(
-    model: nn.Module, x: Tensor | Gaussian, layers: list[BayesLayer], estimators: list[Callable[..., Any]]
-) -> Plan:
+def planned(model: nn.Module, x: Tensor | Gaussian, layers: list[BayesLayer], forced: bool) -> Plan:
     """How a pass uses the network for inputs like these: as it is known, or found out by a trial pass.
 
     A weight that is drawn ahead serves all passes and calls. Linear layers may draw outputs instead. Drawn one by one
@@ -105,35 +107,34 @@ def planned(
         model: the network.
         x: a batch.
         layers: its Bayesian layers, in the order of `modules()`.
-        estimators: theirs, see `estimators_of`.
+        forced: whether the estimators that are set are used whatever they are, see `estimators_of`.
     """
-    objects, facts = _state(model, [*estimators, *(layer.op for layer in layers)])
+    objects, facts = _state(model, [part for layer in layers for part in (layer.estimator, layer.op)])
     known = _PLANS.get(model)
     if known is None or not known.still_hold(objects, facts):
         known = _PLANS[model] = _Plans([_weakly(found) for found in objects], facts, {})
-    kind = _kind(x)
+    kind = _kind(x, forced)
     if kind not in known.by_kind:
         check_whole(model, "sample")
         if len(known.by_kind) == KINDS_AT_ONCE:
             known.by_kind.clear()
         restore = random_state(x.device)
         try:
-            known.by_kind[kind] = _tried(model, x[:1], layers, estimators)
+            known.by_kind[kind] = _tried(model, x[:1], layers, estimators_of(layers, forced))
         finally:
             restore()
     return known.by_kind[kind]
 
 
-def replanned(model: nn.Module, x: Tensor | Gaussian, layers: list[BayesLayer]) -> Plan:
+def replanned(model: nn.Module, x: Tensor | Gaussian, layers: list[BayesLayer], forced: bool) -> Plan:
     """The plan in the place of one that a pass did not keep to: all weights are drawn, which any way may use."""
-    plans = _PLANS[model].by_kind
-    weights = tuple(_places(layers).values())
-    plans[_kind(x)] = replace(plans[_kind(x)], weights=weights, separate=(), joint={})
-    return plans[_kind(x)]
+    plans, kind = _PLANS[model].by_kind, _kind(x, forced)
+    plans[kind] = replace(plans[kind], weights=tuple(_places(layers).values()), separate=(), joint={})
+    return plans[kind]
 
 
-def _kind(x: Tensor | Gaussian) -> tuple[Any, ...]:
-    return isinstance(x, Gaussian), x.dtype, x.device, x.shape[1:]
+def _kind(x: Tensor | Gaussian, forced: bool) -> tuple[Any, ...]:
+    return isinstance(x, Gaussian), x.dtype, x.device, x.shape[1:], forced
 
 
 def _places(layers: list[BayesLayer]) -> dict[Posterior, Place]:
@@ -176,13 +177,14 @@ class _Trial:
         self.largest = 1
 
     def run(self, x: Tensor | Gaussian, networks: int) -> None:
-        """Run so many networks."""
-        self.draws.clear()
+        """Run so many networks; what the last of them does stays noted."""
         self.calls = 0
         over_samples(partial(self._output, x), torch.empty(networks, device=x.device))
 
     def _output(self, x: Tensor | Gaussian, _: Tensor) -> Tensor:
         self.calls += 1
+        self.draws.clear()
+        self.uses.clear()
         return one_tensor(self.model(realised(x)))
 
     def drawn(self, posterior: Posterior) -> Tensor:
@@ -193,7 +195,7 @@ class _Trial:
     def seen(self, layer: BayesLayer, weight: Posterior, op: Op, x: Tensor, bias: Bias) -> Tensor:
         """In place of an estimator: as with weights by `drawn`, for less."""
         rows, columns = x.shape[:-1].numel(), x.shape[-1:].numel()
-        self.uses[layer] = Use(rows, columns, x.ndim <= 2, not inside.is_batchedtensor(x))
+        self.uses[layer] = Use(rows, columns, len(weight.mean()), x.ndim <= 2, not inside.is_batchedtensor(x))
         self.draws.update(posterior for posterior, _ in layer.posteriors_and_priors())
         return mean_only(weight, op, x, bias) + _nothing(weight.mean())
 
@@ -214,10 +216,9 @@ def _tried(
 ) -> Plan:
     """Run two networks for one example; one network if two are more than the device takes."""
     trial, places = _Trial(model), _places(layers)
+    drawing = [number for number, own in enumerate(estimators) if own in (weight_sample, independent_draws)]
     noting: list[tuple[nn.Module, str, Any]] = [(found, "rsample", partial(trial.drawn, found)) for found in places]
-    for layer, estimator in zip(layers, estimators, strict=True):
-        if estimator in (weight_sample, independent_draws):
-            noting.append((layer, "estimator", partial(trial.seen, layer)))
+    noting += [(layers[number], "estimator", partial(trial.seen, layers[number])) for number in drawing]
     hooks = [module.register_forward_hook(trial.noted) for module in model.modules()]
     try:
         with swapped(noting):
@@ -230,14 +231,15 @@ def _tried(
             hook.remove()
     separate: list[int] = []
     joint: dict[int, Use] = {}
-    for number, (layer, estimator) in enumerate(zip(layers, estimators, strict=True)):
-        use = trial.uses[layer] if trial.may_draw_outputs(layer) else None
-        if use is not None and estimator == independent_draws and use.vectors and use.rows == 1:
+    for number in [number for number in drawing if trial.may_draw_outputs(layers[number])]:
+        use = trial.uses[layers[number]]
+        if estimators[number] == independent_draws and use.vectors and use.rows == 1:
             separate.append(number)
-        elif use is not None and type(layer.op) is LinearOp:
+        elif type(layers[number].op) is LinearOp:
             joint[number] = use
     weights = tuple(places[posterior] for posterior in trial.draws if places[posterior][0] not in separate)
-    return Plan(weights, tuple(separate), joint, trial.calls == 1, trial.largest)
+    largest = max(trial.largest, sum(trial.uses[layers[number]].outputs for number in separate))
+    return Plan(tuple(drawing), weights, tuple(separate), joint, trial.calls == 1, largest)
 
 
 def _nothing(like: Tensor) -> Tensor:

@@ -145,7 +145,7 @@ def _check_method(
     """Raise a ValueError for what does not go together."""
     if method not in get_args(Method):
         raise ValueError(f"`method` must be one of {', '.join(map(repr, get_args(Method)))}, got {method!r}")
-    if kind_of(estimator) == "moments" or (estimator is not None and method != "sample"):
+    if estimator is not None and (method != "sample" or kind_of(estimator) == "moments"):
         raise ValueError(
             "`estimator` says how to draw samples: leave it out with method='moments' or 'mean', and ask for "
             "moments by method='moments'"
