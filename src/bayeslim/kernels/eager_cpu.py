@@ -16,17 +16,15 @@ from torch import Tensor
 from torch.autograd.function import Function
 
 from bayeslim.kernels.context import Context, NormalPrior, refuse_second_derivatives
-from bayeslim.kernels.facts import Facts
+from bayeslim.kernels.facts import LOG_OF_NOTHING, Facts
 from bayeslim.kernels.noise import MANY, normal_of_table
-from bayeslim.kernels.normal_kl import add_slopes_, kl_of_sums
+from bayeslim.kernels.normal_kl import add_slopes_, distance, kl_of_sums
 from bayeslim.kernels.onednn import LARGE, product_by_onednn
 from bayeslim.kernels.reference import VARIANCE_FLOOR
 
 __all__ = ["FUNCTIONS", "run", "supports"]
 
 
-LOG_OF_NOTHING = -800.0
-"""The log of a standard deviation whose exponential is 0, in float64 too."""
 OF_OUTPUTS = ("draw_by_output", "output_moments", "propagate")
 """Kernels that need no weight."""
 
@@ -97,7 +95,7 @@ def _kl(task: Task, loc: Tensor, variances: Tensor, spread: Tensor) -> tuple[Ten
     """
     if task.prior is None:
         return ()
-    logs, away = spread if task.logs else spread.log(), loc - task.prior.mean if task.prior.mean else loc
+    logs, away = spread if task.logs else spread.log(), distance(loc, task.prior)
     count = loc.numel()
     if task.mask is not None:
         logs, away, count = logs * task.mask, away * task.mask, task.mask.sum().item()

@@ -8,7 +8,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["NOTHING", "Facts", "stands_for"]
+__all__ = ["LOG_OF_NOTHING", "NOTHING", "Facts", "stands_for"]
+
+
+LOG_OF_NOTHING = -800.0
+"""The log of a standard deviation of 0: its exponential is 0 even in float64, and the KL stays finite."""
 
 
 class Facts(NamedTuple):

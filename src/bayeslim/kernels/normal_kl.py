@@ -65,7 +65,7 @@ def add_slopes_(
         by_kl: the gradient by the KL.
     """
     pull = by_kl * prior.std**-2
-    by_loc.add_(loc - prior.mean if prior.mean else loc, alpha=pull)
+    by_loc.add_(distance(loc, prior), alpha=pull)
     by_log_std.add_(rest, alpha=pull)
     by_log_std.mul_(factor).sub_(by_kl)
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from bayeslim import kernels
 from bayeslim.kernels import Facts
+from bayeslim.kernels.facts import LOG_OF_NOTHING as LOG_OF_NOTHING
 from bayeslim.posteriors.base import (
     Posterior,
     full,
@@ -20,9 +21,6 @@ __all__ = ["MeanField", "fan_in_mean_field"]
 
 DEFAULT_SCALE = math.exp(-5.0)
 """`ln variance = -10`: Molchanov et al. 2017's own code."""
-
-LOG_OF_NOTHING = -800.0
-"""The log of a standard deviation of 0: its exponential is 0 even in float64, and the KL stays finite."""
 
 
 class MeanField(Posterior):
